@@ -1,0 +1,83 @@
+"""One training step's loss, and the exact match of a batch, on the stock Qwen3-VL classes."""
+
+from functools import lru_cache
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import Qwen3VLForConditionalGeneration
+
+from training.base_model import MERGE
+from training.batches import GLYPHS, IGNORED, SLOTS, Batch, patches
+
+GLYPH_WEIGHT = 0.5  # of the auxiliary loss, beside the language-model loss
+_EMPTY_WEIGHT = 0.05  # of a slot without a character: nearly all are
+
+
+class GlyphHead(nn.Module):
+    """Says from a merged visual token which characters stand in its cell; trained beside the model, never saved with it."""
+
+    def __init__(self, hidden_size: int):
+        super().__init__()
+        self.classes = len(GLYPHS) + 1
+        self.project = nn.Linear(hidden_size, SLOTS * self.classes)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Logits (tokens, SLOTS, classes) of tokens (tokens, hidden)."""
+        return self.project(tokens).unflatten(-1, (SLOTS, self.classes))
+
+    def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Weighted cross-entropy against targets (tokens, SLOTS)."""
+        logits = self(tokens).float().flatten(0, 1)
+        weight = torch.ones(self.classes, device=logits.device)
+        weight[0] = _EMPTY_WEIGHT
+        return functional.cross_entropy(logits, targets.flatten(), weight=weight)
+
+
+@lru_cache(maxsize=256)
+def _positions(model: Qwen3VLForConditionalGeneration, cells: tuple[int, int], start: int, length: int) -> torch.Tensor:
+    # stock positions (3, 1, length) depend on nothing but where the image starts, its grid and the length
+    kinds = torch.zeros(1, length, dtype=torch.int)
+    kinds[:, start : start + cells[0] * cells[1]] = 1
+    grid = torch.tensor([[1, cells[0] * MERGE, cells[1] * MERGE]])
+    return model.model.get_rope_index(torch.zeros(1, length, dtype=torch.long), kinds, image_grid_thw=grid)[0]
+
+
+def answer_logits(model: Qwen3VLForConditionalGeneration, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Logits (n, vocabulary) at the n labelled places, their labels (n,), and the merged visual tokens.
+
+    Padding needs no mask: it stands at the right, behind everything that is labelled.
+    """
+    device = model.device
+    size, length = batch.input_ids.shape
+    grid = torch.tensor([[1, batch.cells[0] * MERGE, batch.cells[1] * MERGE]] * size, device=device)
+    start = int((batch.input_ids[0] == model.config.image_token_id).int().argmax())
+    positions = _positions(model, batch.cells, start, length).to(device)
+    features = model.model.get_image_features(patches(batch.images.to(device)), grid, return_dict=True)
+    tokens = torch.cat(features.pooler_output)
+    hidden = model.model(
+        input_ids=batch.input_ids.to(device), mm_encoder_outputs={"image": features},
+        position_ids=positions.expand(3, size, length), use_cache=False,
+    ).last_hidden_state  # fmt: skip
+    labels = batch.labels[:, 1:].to(device)
+    labelled = labels != IGNORED
+    return model.lm_head(hidden[:, :-1][labelled]), labels[labelled], tokens
+
+
+def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The language-model loss and the glyph loss of a batch, under autocast to `dtype`."""
+    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+        logits, labels, tokens = answer_logits(model, batch)
+        glyphs = glyph_head.loss(tokens, batch.glyphs.to(model.device))
+    return functional.cross_entropy(logits.float(), labels), glyphs
+
+
+@torch.no_grad()
+def exact_matches(model, batch: Batch, dtype: torch.dtype) -> torch.Tensor:
+    """(batch,) bool: whether every token of a page's labelled answers has the highest logit, which is when greedy decoding
+    gives exactly those answers."""
+    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+        logits, labels, _ = answer_logits(model, batch)
+    wrong = (logits.argmax(-1) != labels).long()
+    rows = (batch.labels[:, 1:] != IGNORED).nonzero()[:, 0].to(wrong.device)
+    return torch.zeros(len(batch.labels), dtype=torch.long, device=wrong.device).index_add(0, rows, wrong) == 0

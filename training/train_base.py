@@ -1,0 +1,189 @@
+"""Trains the small base Qwen3-VL on the drawn world from scratch: ``python -m training.train_base --out runs/base``.
+
+Writes under --out: state.pt (everything to resume from), metrics.jsonl, and export/ (a stock Qwen3-VL folder).
+"""
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from training.base_model import build_model, export
+from training.batches import Batches, make_batch
+from training.curriculum import STAGES, Stage
+from training.steps import GLYPH_WEIGHT, GlyphHead, exact_matches, losses
+
+
+class Trainer:
+    """Model, optimiser and place in the curriculum; `state` and `load` carry all of it through a file."""
+
+    def __init__(self, options: argparse.Namespace, stages: tuple[Stage, ...] = STAGES):
+        self.options, self.stages = options, stages
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.dtype = torch.bfloat16
+        self.model = build_model(options.seed).to(self.device).train()
+        self.glyph_head = GlyphHead(self.model.config.text_config.hidden_size).to(self.device)
+        self.parameters = [*self.model.parameters(), *self.glyph_head.parameters()]
+        decayed = [p for p in self.parameters if p.ndim > 1]
+        plain = [p for p in self.parameters if p.ndim <= 1]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}],
+            lr=options.learning_rate, betas=(0.9, 0.98), fused=True,
+        )  # fmt: skip
+        self.step, self.stage, self.cooling_since, self.best = 0, 0, None, 0.0
+        self.recent: list[float] = []
+
+    def state(self) -> dict:
+        """What a resumed run needs to go on as if it had not stopped."""
+        return {
+            "model": self.model.state_dict(), "glyph_head": self.glyph_head.state_dict(),
+            "optimizer": self.optimizer.state_dict(), "step": self.step, "stage": self.stage,
+            "cooling_since": self.cooling_since, "best": self.best,
+        }  # fmt: skip
+
+    def load(self, path: Path) -> None:
+        """Continues from a state file. `FileNotFoundError` says how to begin where there is none."""
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist, nothing to resume; start without --resume")
+        saved = torch.load(path, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        self.glyph_head.load_state_dict(saved["glyph_head"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.step, self.stage = saved["step"], saved["stage"]
+        self.cooling_since, self.best = saved["cooling_since"], saved["best"]
+
+    def save(self) -> None:
+        """Writes the state file, whole or not at all."""
+        path = self.options.out / "state.pt"
+        torch.save(self.state(), path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+
+    def learning_rate(self) -> float:
+        """Linear warm-up, then constant, then a cosine to a twentieth from the step on that the cool-down began."""
+        peak = self.options.learning_rate * min(1.0, (self.step + 1) / self.options.warmup)
+        if self.cooling_since is None:
+            return peak
+        done = min(1.0, (self.step - self.cooling_since) / self.options.cooldown)
+        return peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
+
+    def train_step(self, batch) -> dict:
+        """One optimiser step; returns its metrics."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate()
+        language, glyphs = losses(self.model, self.glyph_head, batch, self.dtype)
+        (language + GLYPH_WEIGHT * glyphs).backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        return {
+            "step": self.step, "stage": self.stages[self.stage].name, "loss": language.item(),
+            "glyph_loss": glyphs.item(), "gradient_norm": norm.item(), "cells": list(batch.cells),
+        }  # fmt: skip
+
+    def evaluate(self, pages: int) -> float:
+        """Share of held-out questions of this stage answered exactly, over all its grids."""
+        self.model.eval()
+        size, right, total = 32, 0, 0
+        for index in range(-(-pages // size)):
+            batch = make_batch(self.stages[self.stage], "held_out", index, size)
+            right += int(exact_matches(self.model, batch, self.dtype).sum())
+            total += size
+        self.model.train()
+        return right / total
+
+    def finished(self) -> bool:
+        """Whether the cool-down is over."""
+        return self.cooling_since is not None and self.step >= self.cooling_since + self.options.cooldown
+
+
+def run(trainer: Trainer) -> list[dict]:
+    """Trains until the cool-down or `--steps` ends; returns the metrics of every step of this run."""
+    options = trainer.options
+    history, began = [], time.monotonic()
+    log = (options.out / "metrics.jsonl").open("a")
+    bar = tqdm(desc=trainer.stages[trainer.stage].name, unit="page", smoothing=0.05)
+    batches = _batches(trainer)
+    last = trainer.step + options.steps if options.steps else math.inf
+    while trainer.step < last and not trainer.finished():
+        metrics = trainer.train_step(next(batches))
+        history.append(metrics)
+        bar.update(options.batch_size)
+        bar.set_postfix(loss=f"{metrics['loss']:.3f}", glyphs=f"{metrics['glyph_loss']:.3f}")
+        metrics["minutes"] = round((time.monotonic() - began) / 60, 2)
+        if trainer.step % options.evaluate_every == 0:
+            metrics["exact_match"] = trainer.evaluate(options.evaluate_pages)
+            if _advance(trainer, metrics["exact_match"], metrics["minutes"]):
+                bar.set_description(trainer.stages[trainer.stage].name)
+                batches = _batches(trainer)
+        log.write(json.dumps(metrics) + "\n")
+        log.flush()
+        if trainer.step % options.save_every == 0:
+            trainer.save()
+            export(trainer.model, options.out / "export")
+    trainer.save()
+    export(trainer.model, options.out / "export")
+    bar.close()
+    log.close()
+    return history
+
+
+def _advance(trainer: Trainer, score: float, minutes: float) -> bool:
+    # moves on by accuracy; the last stage begins to cool when its mark or the time is reached
+    is_last = trainer.stage == len(trainer.stages) - 1
+    out_of_time = trainer.options.minutes is not None and minutes >= trainer.options.minutes
+    if trainer.cooling_since is None and (out_of_time or (is_last and score >= trainer.stages[-1].pass_mark)):
+        trainer.cooling_since = trainer.step
+    if is_last or trainer.cooling_since is not None or score < trainer.stages[trainer.stage].pass_mark:
+        return False
+    trainer.stage += 1
+    return True
+
+
+def _batches(trainer: Trainer):
+    options = trainer.options
+    source = Batches(trainer.stages[trainer.stage], options.seed, trainer.step, options.batch_size)
+    return iter(DataLoader(source, batch_size=None, num_workers=options.workers))
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/base"), help="folder for state, metrics and export")
+    parser.add_argument("--resume", action="store_true", help="go on from state.pt under --out")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch-size", type=int, default=64, help="pages per step")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--warmup", type=int, default=50, help="steps")
+    parser.add_argument("--cooldown", type=int, default=400, help="steps of falling learning rate at the end")
+    parser.add_argument("--minutes", type=float, help="begin the cool-down after that many minutes of this run")
+    parser.add_argument("--steps", type=int, help="stop after that many steps of this run, whatever the stage")
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw pages")
+    parser.add_argument("--evaluate-every", type=int, default=50, help="steps")
+    parser.add_argument("--evaluate-pages", type=int, default=128)
+    parser.add_argument("--save-every", type=int, default=100, help="steps")
+    parser.add_argument("--smoke", action="store_true", help="four small steps, to see that everything runs")
+    options = parser.parse_args(arguments)
+    if options.smoke:
+        options.batch_size, options.steps, options.workers = 4, options.steps or 4, 0
+        options.evaluate_every, options.evaluate_pages, options.warmup = 2, 4, 2
+    return options
+
+
+def main(arguments: list[str] | None = None) -> list[dict]:
+    """Runs the command line; returns the metrics of every step."""
+    options = parse(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(options)
+    if options.resume:
+        trainer.load(options.out / "state.pt")
+    return run(trainer)
+
+
+if __name__ == "__main__":
+    main()

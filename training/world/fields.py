@@ -1,0 +1,156 @@
+"""Label-value fields: choosing them, fitting them on the page, writing them in the page's layout."""
+
+from dataclasses import dataclass
+from random import Random
+
+from training.world import words
+from training.world.canvas import Box, Canvas, text_width
+from training.world.layout import Layout, pick_value
+
+_PITCH = 8  # pixels per character of an aligned page: half a cell
+_ALIGNED_SIZE = 13  # pixels per em: DejaVu Sans Mono is then 8 pixels wide
+_CELL = 16
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One field before it is drawn: its two texts, fonts, sizes (pixels per em) and the room it needs (pixels)."""
+
+    label: str
+    value: str
+    written_label: str
+    font: str
+    label_size: int
+    value_size: int
+    pitch: int
+    label_width: int
+    value_width: int
+    width: int
+    height: int
+
+
+def draw_fields(canvas: Canvas, random: Random, layout: Layout, split: str, style) -> list[tuple[str, str, Box, str]]:
+    """Draws as many of the wanted fields as fit (at least one) and returns (label, value, box of both, transcript) each."""
+    count = random.randint(*style.fields)
+    labels = random.sample(words.LABELS, count)
+    font = random.choice(style.fonts)
+    drawn = []
+    for label in labels:
+        if style.fields[1] > 1 and random.random() < 0.2:
+            font = random.choice(style.fonts)
+        value = pick_value(random, random.choice(style.values), split)
+        block = _fitting_block(canvas, random, layout, label, value, font, style)
+        place = _place(canvas, random, layout, block, style.aligned)
+        if place is None:
+            continue
+        box = _draw_block(canvas, layout, block, place)
+        canvas.taken.append(place)
+        drawn.append((label, value, box, f"{label}: {value}"))
+    return drawn
+
+
+def _fitting_block(canvas: Canvas, random: Random, layout: Layout, label: str, value: str, font: str, style) -> _Block:
+    size = random.randint(*style.font_sizes)
+    while True:
+        block = _block(canvas, layout, label, value, font, size, style.aligned)
+        if block.width <= canvas.width - 4 or size <= 6:
+            return block
+        size -= 1
+
+
+def _block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, size: int, aligned: bool) -> _Block:
+    written = label + layout.separator
+    label_size = round(size * 1.2) if layout.emphasis == "label" else size
+    value_size = round(size * 1.2) if layout.emphasis == "value" else size
+    pitch = 0
+    if aligned:
+        font, label_size, value_size, pitch = "mono", _ALIGNED_SIZE, _ALIGNED_SIZE, _PITCH
+    label_width = text_width(written, font, label_size, pitch)
+    value_width = text_width(value, font, value_size, pitch)
+    tall = max(label_size, value_size)
+    if layout.arrangement == "below":
+        width, height = max(label_width, value_width) + 6, round((label_size + value_size) * 1.3) + 4
+    else:
+        gap = _gap(tall)
+        width, height = label_width + gap + value_width + 6, round(tall * 1.3) + 4
+        if layout.arrangement == "apart":
+            width = max(width, canvas.width - 8)
+    if aligned:
+        width, height = -(-(width + _CELL) // _CELL) * _CELL, _CELL * (2 if layout.arrangement == "below" else 1)
+    return _Block(
+        label, value, written, font, label_size, value_size, pitch, label_width, value_width, width, height
+    )  # fmt: skip
+
+
+def _gap(size: int) -> int:
+    return max(6, size // 2)
+
+
+def _place(canvas: Canvas, random: Random, layout: Layout, block: _Block, aligned: bool) -> Box | None:
+    if aligned:
+        return _aligned_place(canvas, random, block)
+    if layout.placement == "scattered":
+        return canvas.find_place(random, block.width, block.height, margin=2)
+    slack = canvas.width - 2 - block.width
+    if slack < 0:
+        return None
+    jitter = random.randint(0, max(0, slack // 4))
+    left = 1 + {"left": jitter, "middle": slack // 2, "right": slack - jitter}[layout.placement]
+    for _ in range(40):
+        top = random.randint(1, max(1, canvas.height - 1 - block.height))
+        box = (left, top, left + block.width, top + block.height)
+        if canvas.is_free(box, margin=1):
+            return box
+    return None
+
+
+def _aligned_place(canvas: Canvas, random: Random, block: _Block) -> Box | None:
+    columns = max(0, (canvas.width - block.width) // _CELL)
+    rows = max(0, (canvas.height - block.height) // _CELL)
+    for _ in range(40):
+        left, top = random.randint(0, columns) * _CELL, random.randint(0, rows) * _CELL
+        box = (left, top, left + block.width, top + block.height)
+        if all(box[2] <= t[0] or box[0] >= t[2] or box[3] <= t[1] or box[1] >= t[3] for t in canvas.taken):
+            return box
+    return None
+
+
+def _draw_block(canvas: Canvas, layout: Layout, block: _Block, place: Box) -> Box:
+    left, top, right, bottom = place
+    if block.pitch:
+        label_left, label_base = left, top + 12
+        value_left = left + -(-(block.label_width + 4) // _CELL) * _CELL
+        value_base = label_base
+        if layout.arrangement == "below":
+            value_left, value_base = left, top + _CELL + 12
+    elif layout.arrangement == "below":
+        label_left, label_base = left + 3, top + 1 + block.label_size
+        value_left, value_base = left + 3, bottom - 3 - block.value_size // 4
+    else:
+        base = top + 1 + max(block.label_size, block.value_size)
+        label_left, label_base = left + 3, base
+        value_left, value_base = left + 3 + block.label_width + _gap(max(block.label_size, block.value_size)), base
+        if layout.arrangement == "apart":
+            value_left = right - 3 - block.value_width
+    _draw_frame(canvas, layout, block, value_left, value_base)
+    first = canvas.write(
+        block.written_label, label_left, label_base, block.font, block.label_size, canvas.ink, block.pitch
+    )
+    second = canvas.write(block.value, value_left, value_base, block.font, block.value_size, canvas.ink, block.pitch)
+    return (
+        max(0, min(first[0], second[0])), max(0, min(first[1], second[1])),
+        min(canvas.width, max(first[2], second[2])), min(canvas.height, max(first[3], second[3])),
+    )  # fmt: skip
+
+
+def _draw_frame(canvas: Canvas, layout: Layout, block: _Block, left: int, baseline: int) -> None:
+    right = left + block.value_width
+    top, bottom = baseline - round(block.value_size * 0.85), baseline + max(2, block.value_size // 5)
+    between = tuple((2 * p + i) // 3 for p, i in zip(canvas.paper, canvas.ink, strict=True))
+    if layout.frame == "underline":
+        canvas.draw.line((left, bottom, right, bottom), fill=between, width=1)
+    elif layout.frame == "box":
+        canvas.draw.rectangle((left - 3, top - 2, right + 2, bottom), outline=between, width=1)
+    elif layout.frame == "shade":
+        soft = tuple((9 * p + i) // 10 for p, i in zip(canvas.paper, canvas.ink, strict=True))
+        canvas.draw.rectangle((left - 3, top - 2, right + 2, bottom), fill=soft)
