@@ -1,0 +1,313 @@
+"""Three ways of knowing what a cell is worth: what it tells, what stands out, what the question needs.
+
+Each scorer takes one image and returns one (h, w) map, so that a result cannot depend on what else is in the batch. All
+of them calculate in float32, whatever the dtype of the model and of autocast.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn import init
+
+from .texture import TEXTURE_CHANNELS, binomial_mean, cell_geometry, dilate, luminance_of
+
+ENTROPY_BINS = 8
+STROKE_HALF_SATURATION = 0.1  # mean stroke contrast of a cell
+NEIGHBOUR_DISTANCES = (1, 2, 3)  # pixels
+SPARSE_SHARE = 0.03  # of the local contrast: an error this small on average is too little evidence for noise
+ISOTROPY_RANGE = (0.32, 0.38)  # print below, noise above: tests/test_knowing.py holds both sides
+UNEXPLAINED_RANGE = (0.43, 0.53)
+SALIENCY_FLOOR = 0.1  # contrast below which a map is not stretched to the full range
+_LEVEL = 1 / 1024  # a quarter of an 8-bit grey level: keeps rounding from counting as structure
+
+
+class InformationScorer(nn.Module):
+    """Propositional knowing: how much each cell tells. No parameters."""
+
+    def forward(self, canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
+        """(h, w) float32 in [0, 1]: (entropy + stroke density) / 2, times (1 - incompressibility).
+
+        `canvas` is (3, h * p, w * p) in [0, 1]. Entropy alone would prefer noise, which fills every grey level and says
+        nothing, to a line of the letter l, which fills two. Raises ValueError if the canvas does not fit the grid.
+        """
+        *_, cell_pixels = cell_geometry(canvas, grid_hw)
+        with torch.no_grad(), torch.autocast(canvas.device.type, enabled=False):
+            canvas = canvas.float()
+            luminance = luminance_of(canvas)
+            told = (luminance_entropy(luminance, cell_pixels) + stroke_density(canvas, cell_pixels)) / 2
+            return told * (1 - incompressibility(luminance, cell_pixels))
+
+
+def luminance_entropy(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor:
+    """(h, w) entropy of the grey levels in and around each cell, over log(`ENTROPY_BINS`): 0 where constant, 1 at most.
+
+    Every pixel is shared between its two nearest bins, so that the score is continuous; the entropy of that sharing is
+    subtracted, so that a constant region reads exactly 0 at any grey (this is the Jensen-Shannon divergence of the
+    pixels). The neighbours count with the binomial weights 1 2 1.
+    """
+    level = luminance * (ENTROPY_BINS - 1)
+    bins = torch.arange(ENTROPY_BINS, device=luminance.device)[:, None, None]
+    shares = (1 - (level - bins).abs()).clamp_(min=0)  # (bins, H, W)
+    fraction = level - level.floor()
+    sharing = -(torch.xlogy(fraction, fraction) + torch.xlogy(1 - fraction, 1 - fraction))
+    histogram = binomial_mean(F.avg_pool2d(shares, cell_pixels))
+    sharing = binomial_mean(F.avg_pool2d(sharing[None], cell_pixels))[0]
+    entropy = -torch.xlogy(histogram, histogram).sum(0) - sharing
+    return (entropy / math.log(ENTROPY_BINS)).clamp(0, 1)
+
+
+def stroke_density(canvas: torch.Tensor, cell_pixels: int) -> torch.Tensor:
+    """(h, w) in [0, 1]: how much of each cell is covered by strokes, thin marks darker or lighter than their surround.
+
+    The larger of the black and white top-hat transforms of each colour channel, with a square of half a cell (5 pixels
+    at least), averaged over the cell; the strongest channel counts, so that yellow on white is text too. Saturating: d
+    -> 1.1 d / (d + 0.1), because faint print says as much as bold. Source: Meyer, "Contrast feature extraction" (1979).
+    """
+    size = max(5, cell_pixels // 2 | 1)
+    closed = -dilate(-dilate(canvas, size), size)
+    opened = dilate(-dilate(-canvas, size), size)
+    top_hat = torch.maximum(closed - canvas, canvas - opened)
+    density = F.avg_pool2d(top_hat, cell_pixels).amax(0).clamp(min=0)
+    return (1 + STROKE_HALF_SATURATION) * density / (density + STROKE_HALF_SATURATION)
+
+
+def incompressibility(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor:
+    """(h, w) in [0, 1]: 0 where pixels follow from their neighbours along a direction, as on strokes; 1 in noise.
+
+    A pixel's error along a direction is |I - mean of its two opposite neighbours|, in 4 directions. On a stroke the
+    smallest of the four is near 0, in noise all are alike. Two signs of noise, of which the stronger counts:
+
+    - the mean of the smallest over the mean of all, the largest over `NEIGHBOUR_DISTANCES`, because noise that was
+      blurred or enlarged is smooth from one pixel to the next;
+    - the share of the standard deviation that the best direction leaves unexplained: dense black and white noise agrees
+      with its neighbours often by chance, but errs by a full step where it does not.
+
+    Both denominators carry a share of the local contrast, so that a lone digit, a few pixels of evidence, is not taken
+    for noise.
+    """
+    rounds = 1 if cell_pixels >= 8 else 2  # small cells hold too few pixels for a steady ratio
+    moments = F.avg_pool2d(torch.stack([luminance, luminance.square()]), cell_pixels)
+    mean, mean_square = binomial_mean(moments, rounds)
+    variance = (mean_square - mean.square()).clamp(min=0)
+    extremes = F.max_pool2d(torch.stack([luminance, -luminance]), cell_pixels)
+    contrast = dilate(extremes, 2 * rounds + 1).sum(0)  # largest minus smallest
+    isotropy = unexplained = torch.zeros_like(variance)
+    for distance in NEIGHBOUR_DISTANCES:
+        smallest, average = _direction_errors(luminance, distance)
+        errors = F.avg_pool2d(torch.stack([smallest, average, smallest.square()]), cell_pixels)
+        smallest, average, square = binomial_mean(errors, rounds)
+        isotropy = torch.maximum(isotropy, smallest / (average + SPARSE_SHARE * contrast + _LEVEL))
+        if distance == 1:
+            unexplained = (square / (variance + SPARSE_SHARE * contrast.square() + _LEVEL**2)).sqrt()
+    return torch.maximum(_ramp(isotropy, *ISOTROPY_RANGE), _ramp(unexplained, *UNEXPLAINED_RANGE))
+
+
+def _ramp(value: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    return ((value - low) / (high - low)).clamp(0, 1)
+
+
+def _direction_errors(luminance: torch.Tensor, distance: int) -> tuple[torch.Tensor, torch.Tensor]:
+    height, width = luminance.shape
+    padded = F.pad(luminance[None], (distance,) * 4, mode="replicate")[0]
+
+    def shifted(row: int, column: int) -> torch.Tensor:
+        return padded[distance + row : distance + row + height, distance + column : distance + column + width]
+
+    smallest = total = None
+    for row, column in ((0, distance), (distance, 0), (distance, distance), (distance, -distance)):
+        error = (luminance - (shifted(row, column) + shifted(-row, -column)) / 2).abs()
+        smallest = error if smallest is None else torch.minimum(smallest, error)
+        total = error if total is None else total + error
+    return smallest, total / 4
+
+
+class PerspectivalScorer(nn.Module):
+    """Perspectival knowing: what stands out. A fixed centre-surround prior plus a learned correction, zero at start."""
+
+    def __init__(self, hidden_channels: int = 16, texture_channels: int = len(TEXTURE_CHANNELS)):
+        super().__init__()
+        if texture_channels < len(TEXTURE_CHANNELS):
+            raise ValueError(
+                f"texture_channels={texture_channels}; wanted at least {len(TEXTURE_CHANNELS)}: the prior reads the "
+                "saliency channels of texture_array"
+            )
+        self.texture_channels = texture_channels
+        # Replicated borders: with zeros, the rim of every page would look different from its middle.
+        self.first = Float32Conv2d(texture_channels, hidden_channels, 3, padding=1, padding_mode="replicate")
+        self.second = Float32Conv2d(hidden_channels, hidden_channels, 3, padding=1, padding_mode="replicate")
+        self.last = Float32Conv2d(hidden_channels, 1, 1)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The untrained state: random features, a zero output layer."""
+        for layer in (self.first, self.second):
+            init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+            init.zeros_(layer.bias)
+        init.zeros_(self.last.weight)
+        init.zeros_(self.last.bias)
+
+    def forward(self, texture: torch.Tensor) -> torch.Tensor:
+        """(h, w) float32: `saliency_prior` in [0, 1] plus a correction in (-1, 1) that is exactly 0 before training.
+
+        `texture` is (texture_channels, h, w), its first 13 channels those of `TEXTURE_CHANNELS`.
+        """
+        _check_texture(texture, self.texture_channels)
+        with torch.autocast(texture.device.type, enabled=False):
+            texture = texture.float()
+            hidden = F.gelu(self.second(F.gelu(self.first(texture[None]))))
+            return saliency_prior(texture) + torch.tanh(self.last(hidden))[0, 0]
+
+
+def saliency_prior(texture: torch.Tensor) -> torch.Tensor:
+    """(h, w) in [0, 1]: what stands out from the three saliency channels of a (C, h, w) texture.
+
+    Each channel is divided by its own peak (or by `SALIENCY_FLOOR`, if that is larger: nothing stands out on a page
+    that is all but even) and weighted by (1 - its mean)^2, so that one peak counts and a repeated pattern does not; the
+    sum is divided by its own peak where that is above 1. Source: Itti, Koch and Niebur (1998), the operator N of
+    section 2.1, with the mean of the map in place of the mean of its local maxima.
+    """
+    start = TEXTURE_CHANNELS.index("saliency_intensity")
+    saliency = texture[start : start + 3]
+    normalised = saliency / saliency.amax((1, 2), keepdim=True).clamp(min=SALIENCY_FLOOR)
+    weight = (1 - normalised.mean((1, 2), keepdim=True)).square()
+    combined = (weight * normalised).sum(0)
+    return combined / combined.amax().clamp(min=1)
+
+
+class ParticipatoryScorer(nn.Module):
+    """Participatory knowing: what this question needs. Cells attend to the question, behind a gate that starts at zero.
+
+    The gate is there because an untrained match of question and picture ranks worse than none.
+    """
+
+    def __init__(
+        self,
+        texture_channels: int,
+        merger_input_size: int,
+        deepstack_sizes: list[int],
+        query_size: int,
+        hidden_size: int = 64,
+        num_heads: int = 4,
+    ):
+        super().__init__()
+        if hidden_size % num_heads:
+            raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_heads={num_heads}: pass one that is")
+        self.texture_channels, self.query_size = texture_channels, query_size
+        self.feature_sizes = (merger_input_size, *deepstack_sizes)
+        self.num_heads = num_heads
+        self.texture_projection = Float32Linear(texture_channels, hidden_size)
+        self.feature_projections = nn.ModuleList(
+            Float32Linear(size, hidden_size, bias=False) for size in self.feature_sizes
+        )
+        self.query_projection = Float32Linear(query_size, hidden_size)
+        self.attend = Float32Linear(hidden_size, hidden_size, bias=False)
+        self.key = Float32Linear(hidden_size, hidden_size, bias=False)
+        self.value = Float32Linear(hidden_size, hidden_size, bias=False)
+        self.mix = Float32Linear(2 * hidden_size, hidden_size)
+        self.score = Float32Linear(hidden_size, 1)
+        self.no_match_key = nn.Parameter(torch.empty(hidden_size))
+        self.gate = nn.Parameter(torch.empty(1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The untrained state: random projections behind a gate of zero."""
+        for module in self.modules():
+            if isinstance(module, Float32Linear):
+                init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    init.zeros_(module.bias)
+        init.zeros_(self.no_match_key)
+        init.zeros_(self.gate)
+
+    def forward(
+        self,
+        texture: torch.Tensor,
+        merger_inputs: torch.Tensor,
+        deepstack: list[torch.Tensor],
+        query: torch.Tensor,
+        query_mask: torch.Tensor,
+    ) -> torch.Tensor:
+        """(h, w) float32: gate * a score in (-1, 1). Exactly 0 before training, and always where there is no question.
+
+        texture (texture_channels, h, w); merger_inputs (h * w, merger_input_size) in raster order of the cells;
+        deepstack, one (h * w, size) per entry of `deepstack_sizes`, possibly none; query (Tq, query_size), query_mask
+        (Tq,) bool, False at padding. Features and question are detached: no gradient enters the frozen base through the
+        scores. Raises ValueError on any other shape.
+        """
+        height, width = _check_texture(texture, self.texture_channels)
+        features = (merger_inputs, *deepstack)
+        self._check(height * width, features, query, query_mask)
+        with torch.autocast(texture.device.type, enabled=False):
+            cells = self.texture_projection(texture.flatten(1).T)
+            for feature, projection in zip(features, self.feature_projections, strict=True):
+                cells = cells + projection(_normalised(feature.detach()))
+            cells = _normalised(cells)  # (cells, hidden)
+            # Padding may hold anything, NaN too: it must not reach the products.
+            query = query.detach().float().masked_fill(~query_mask[:, None], 0)
+            tokens = self.query_projection(_normalised(query))  # (Tq, hidden)
+            matched = self._attention(cells, tokens, query_mask)
+            score = self.score(F.gelu(self.mix(torch.cat([cells, matched], dim=-1))))
+            return self.gate.float() * torch.tanh(score).view(height, width) * query_mask.any()
+
+    def _attention(self, cells: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        # One more key, whose value is zero, takes the attention of cells that match no word: without it softmax would
+        # tell which word fits best and hide how well, and an empty question would be a division by zero.
+        keys = torch.cat([self.no_match_key.float()[None], self.key(tokens)])
+        values = F.pad(self.value(tokens), (0, 0, 1, 0))
+        queries, keys, values = (self._heads(states) for states in (self.attend(cells), keys, values))
+        mask = F.pad(mask, (1, 0), value=True)
+        matched = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask[None, None, None])
+        return matched[0].transpose(0, 1).flatten(1)  # (cells, hidden)
+
+    def _heads(self, states: torch.Tensor) -> torch.Tensor:
+        return states.unflatten(-1, (self.num_heads, -1)).transpose(0, 1)[None]  # (1, heads, length, hidden / heads)
+
+    def _check(
+        self, cells: int, features: tuple[torch.Tensor, ...], query: torch.Tensor, query_mask: torch.Tensor
+    ) -> None:
+        wanted = [(cells, size) for size in self.feature_sizes]
+        came = [tuple(feature.shape) for feature in features]
+        if came != wanted:
+            raise ValueError(
+                f"merger inputs and DeepStack levels have shapes {came}; wanted {wanted}: one row per cell of the "
+                "texture's grid"
+            )
+        if query.ndim != 2 or query.shape[1] != self.query_size:
+            raise ValueError(
+                f"query has shape {tuple(query.shape)}; wanted (Tq, {self.query_size}): pass one image's question"
+            )
+        if query_mask.dtype != torch.bool or query_mask.shape != query.shape[:1]:
+            raise ValueError(
+                f"query_mask is {query_mask.dtype} of shape {tuple(query_mask.shape)}; wanted torch.bool of shape "
+                f"({query.shape[0]},), True where there is a token"
+            )
+
+
+class Float32Linear(nn.Linear):
+    """A linear layer that calculates in float32 whatever its weights are stored in."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        bias = None if self.bias is None else self.bias.float()
+        return F.linear(input.float(), self.weight.float(), bias)
+
+
+class Float32Conv2d(nn.Conv2d):
+    """A convolution that calculates in float32 whatever its weights are stored in."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return self._conv_forward(input.float(), self.weight.float(), self.bias.float())
+
+
+def _normalised(features: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(features.float(), features.shape[-1:])
+
+
+def _check_texture(texture: torch.Tensor, channels: int) -> tuple[int, int]:
+    if texture.ndim != 3 or texture.shape[0] != channels:
+        raise ValueError(
+            f"texture has shape {tuple(texture.shape)}; wanted ({channels}, h, w): pass one image's texture_array, or "
+            "build the scorer with as many texture_channels"
+        )
+    return texture.shape[1], texture.shape[2]

@@ -1,0 +1,264 @@
+"""The texture array: 13 plain measurements of every visual token's cell, taken from the raw image without any network.
+
+A cell is the square of the image that one merged Qwen3-VL token stands for. Everything here works on one image at a
+time, so that a result cannot depend on what else is in the batch, in float32 (also under autocast), and on the device
+of its input.
+"""
+
+import torch
+import torch.nn.functional as F
+
+TEXTURE_CHANNELS: tuple[str, ...] = (
+    "red",
+    "green",
+    "blue",
+    "row",
+    "column",
+    "sobel_x",
+    "sobel_y",
+    "sobel_magnitude",
+    "saliency_intensity",
+    "saliency_colour",
+    "saliency_orientation",
+    "cluster_membership",
+    "cluster_contrast",
+)
+
+SURROUND_RADII = (1, 3, 7)  # cells; with the centre of one cell, surrounds of 3, 7 and 15 cells across
+CLUSTER_COUNT = 5  # at most; fewer where the page has fewer kinds of cell
+CLUSTER_SPREAD = 0.1  # feature units: the standard deviation of a cluster
+CLUSTER_ITERATIONS = 8
+
+
+def pixel_canvas(
+    image: torch.Tensor, grid_hw: tuple[int, int], *, max_cell_pixels: int = 16, min_cell_pixels: int = 4
+) -> torch.Tensor:
+    """The raw image at its grid's true aspect, a whole number of pixels per cell.
+
+    `image` is (3, S, S) uint8, the picture squeezed or stretched into a square. Returns (3, h * p, w * p) float32 in
+    [0, 1] with p = S // max(h, w), held between `min_cell_pixels` and `max_cell_pixels`; p depends on this image's own
+    grid alone. Resampling is bilinear with antialiasing. Raises ValueError on any other shape or dtype, or an empty
+    grid.
+    """
+    if image.ndim != 3 or image.shape[0] != 3 or image.shape[1] != image.shape[2] or image.shape[1] == 0:
+        raise ValueError(
+            f"image has shape {tuple(image.shape)}; wanted (3, S, S), channels first and square: pass one image's "
+            "texture_images"
+        )
+    if image.dtype != torch.uint8:
+        raise ValueError(
+            f"image has dtype {image.dtype}; wanted torch.uint8 (0 to 255): pass the raw image, not pixel_values"
+        )
+    if not 1 <= min_cell_pixels <= max_cell_pixels:
+        raise ValueError(
+            f"min_cell_pixels={min_cell_pixels} and max_cell_pixels={max_cell_pixels}; wanted 1 <= minimum <= maximum"
+        )
+    height, width = _checked_grid(grid_hw)
+    cell_pixels = min(max(image.shape[1] // max(height, width), min_cell_pixels), max_cell_pixels)
+    size = (height * cell_pixels, width * cell_pixels)
+    canvas = image.float() / 255
+    if size != tuple(image.shape[1:]):
+        canvas = F.interpolate(canvas[None], size=size, mode="bilinear", align_corners=False, antialias=True)[0]
+    return canvas.clamp(0, 1)
+
+
+def texture_array(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
+    """The 13 channels of `TEXTURE_CHANNELS` for every cell: (13, h, w) float32, all finite and at least 0.
+
+    `canvas` is (3, h * p, w * p) in [0, 1], as `pixel_canvas` returns it. Units, in order of the channels:
+
+    - red, green, blue: mean over the cell, 0 to 1.
+    - row, column: the cell's centre, (i + 0.5) / h and (j + 0.5) / w.
+    - sobel_x, sobel_y, sobel_magnitude: the Sobel response of the luminance, divided by 4, so that the two pixel
+      columns at an ideal black and white step read 1 each; averaged over the cell. x and y are averaged as absolute
+      values: signed, the two sides of a stroke would cancel, and a page of text would look blank.
+    - saliency_*: |centre - surround| of a cell and its neighbourhood, averaged over the `SURROUND_RADII`: in luminance
+      (0 to 1), in the two colour opponents (red on white 0.75) and in oriented energy (root mean square derivative
+      along 4 directions).
+    - cluster_membership, cluster_contrast: see `cluster_cells`.
+
+    Raises ValueError if the canvas does not fit the grid. Sources: Itti, Koch and Niebur, "A model of saliency-based
+    visual attention for rapid scene analysis" (1998), for saliency; Fu, Cao and Tu, "Cluster-based co-saliency
+    detection" (2013), for cluster contrast.
+    """
+    height, width, cell_pixels = cell_geometry(canvas, grid_hw)
+    with torch.no_grad(), torch.autocast(canvas.device.type, enabled=False):
+        canvas = canvas.float()
+        luminance = luminance_of(canvas)
+        gradient_x, gradient_y = sobel(luminance)
+        squared_x, squared_y = gradient_x.square(), gradient_y.square()
+        pixels = torch.stack(
+            [
+                luminance,
+                luminance.square(),
+                gradient_x.abs(),
+                gradient_y.abs(),
+                (squared_x + squared_y).sqrt(),
+                squared_x,
+                squared_y,
+                gradient_x * gradient_y,
+            ]
+        )
+        colour = F.avg_pool2d(canvas, cell_pixels)  # (3, h, w)
+        mean, mean_square, sobel_x, sobel_y, magnitude, *tensor = F.avg_pool2d(pixels, cell_pixels)
+        deviation = (mean_square - mean.square()).clamp(min=0).sqrt()
+        rows = (torch.arange(height, device=canvas.device) + 0.5) / height
+        columns = (torch.arange(width, device=canvas.device) + 0.5) / width
+        # Luminance spread reaches 0.5 at most: doubled, every feature spans [0, 1].
+        features = torch.cat([colour, torch.stack([2 * deviation, magnitude.clamp(max=1)])])
+        membership, contrast = cluster_cells(features.flatten(1).T)
+        return torch.stack(
+            [
+                *colour,
+                rows[:, None].expand(height, width),
+                columns[None, :].expand(height, width),
+                sobel_x,
+                sobel_y,
+                magnitude,
+                centre_surround(mean[None])[0],
+                centre_surround(colour_opponents(colour)).sum(0) / 2,
+                centre_surround(orientation_energy(*tensor)).mean(0),
+                membership.view(height, width),
+                contrast.view(height, width),
+            ]
+        )
+
+
+def cell_geometry(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> tuple[int, int, int]:
+    """Rows, columns and pixels per cell side of a canvas; ValueError if the canvas does not fit the grid."""
+    height, width = _checked_grid(grid_hw)
+    cell_pixels = canvas.shape[-1] // width if canvas.ndim == 3 else 0
+    if cell_pixels < 1 or tuple(canvas.shape) != (3, height * cell_pixels, width * cell_pixels):
+        raise ValueError(
+            f"canvas has shape {tuple(canvas.shape)} for a grid of {height} x {width} cells; wanted (3, {height} * p, "
+            f"{width} * p) with one whole p: make it with pixel_canvas(image, grid_hw)"
+        )
+    if not canvas.is_floating_point():
+        raise ValueError(
+            f"canvas has dtype {canvas.dtype}; wanted floats in [0, 1]: make it with pixel_canvas(image, grid_hw)"
+        )
+    return height, width, cell_pixels
+
+
+def luminance_of(canvas: torch.Tensor) -> torch.Tensor:
+    """(H, W) luma of a (3, H, W) image, in the image's unit. Source: ITU-R BT.601."""
+    red, green, blue = canvas
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def sobel(luminance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The horizontal and vertical derivative, each (H, W), signed; a full step reads 1 on both of its sides."""
+    padded = F.pad(luminance[None], (1, 1, 1, 1), mode="replicate")[0]
+    down = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4  # smoothed along columns
+    across = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
+    return down[:, 2:] - down[:, :-2], across[2:] - across[:-2]
+
+
+def colour_opponents(colour: torch.Tensor) -> torch.Tensor:
+    """(2, h, w) red-green and blue-yellow opponents in [-1, 1]; grey is 0 in both."""
+    red, green, blue = colour
+    return torch.stack([red - green, blue - (red + green) / 2])
+
+
+def orientation_energy(squared_x: torch.Tensor, squared_y: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
+    """(4, h, w) root mean square derivative along 0, 45, 90 and 135 degrees.
+
+    From the cell's structure tensor: the mean square derivative along an angle a is
+    xx cos^2 a + yy sin^2 a + 2 xy sin a cos a. That is a filter of two lobes steered exactly to each angle.
+    """
+    diagonal = (squared_x + squared_y) / 2
+    return torch.stack([squared_x, diagonal + product, squared_y, diagonal - product]).clamp(min=0).sqrt()
+
+
+def centre_surround(maps: torch.Tensor) -> torch.Tensor:
+    """(C, h, w) mean over the surround sizes of |cell - mean of the other cells around it|, per channel.
+
+    Only cells that exist are averaged, so the page's border does not stand out; alone on its grid a cell reads 0.
+    """
+    total = torch.zeros_like(maps)
+    ones = torch.ones_like(maps[:1])
+    for radius in SURROUND_RADII:
+        count = _window_sum(ones, radius)
+        total += (maps * count - _window_sum(maps, radius)).abs() / (count - 1).clamp(min=1)
+    return total / len(SURROUND_RADII)
+
+
+def cluster_cells(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How surely each cell belongs to its cluster, and how much that differs from the page; each (N,), in [0, 1].
+
+    `features` is (N, D) in [0, 1]. Soft k-means with up to `CLUSTER_COUNT` clusters, no randomness: the first centre is
+    the cell nearest to the page's mean, each next one the cell farthest from all centres so far (the first in raster
+    order of equals), and none is opened within two spreads of another, so a constant page has one cluster.
+
+    Membership is the largest responsibility (1: clearly one cluster; 1/2: between two). Contrast is the size-weighted
+    mean distance from the cell's cluster to all clusters, over the largest distance possible, sqrt(D): the rarer and
+    the more different its kind, the higher. It is averaged over the cell's responsibilities, so that it is continuous
+    in the image.
+    """
+    cells, size = features.shape
+    centres, is_open = _farthest_point_centres(features)
+    for _ in range(CLUSTER_ITERATIONS):
+        responsibility = _responsibility(features, centres, is_open)
+        weight = responsibility.sum(0)[:, None]  # (k, 1)
+        centres = torch.where(weight > 1e-6, responsibility.T @ features / weight.clamp(min=1e-6), centres)
+    responsibility = _responsibility(features, centres, is_open)
+    distances = (centres[:, None] - centres[None]).square().sum(-1).sqrt()  # (k, k)
+    contrast = distances @ (responsibility.sum(0) / cells) / size**0.5
+    return responsibility.amax(1), (responsibility @ contrast).clamp(0, 1)
+
+
+def binomial_mean(maps: torch.Tensor, rounds: int = 1) -> torch.Tensor:
+    """(C, h, w) mean over each cell and its neighbours, weighted 1 2 1 in both directions, `rounds` times."""
+    for _ in range(rounds):
+        padded = F.pad(maps, (1, 1, 1, 1), mode="replicate")
+        rows = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
+        maps = (rows[..., :-2] + 2 * rows[..., 1:-1] + rows[..., 2:]) / 4
+    return maps
+
+
+def dilate(maps: torch.Tensor, size: int) -> torch.Tensor:
+    """(C, H, W) largest value in the square of an odd `size` around each pixel, by doubling windows."""
+    maps = F.pad(maps, (size // 2,) * 4, mode="replicate")
+    for dim in (1, 2):
+        covered = 1
+        while covered < size:
+            step = min(covered, size - covered)
+            length = maps.shape[dim] - step
+            maps = torch.maximum(maps.narrow(dim, 0, length), maps.narrow(dim, step, length))
+            covered += step
+    return maps
+
+
+def _farthest_point_centres(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    distance = (features - features.mean(0)).square().sum(1)
+    index = _rounded(distance).argmin()
+    centres, opened = [features[index]], [torch.ones_like(distance[0], dtype=torch.bool)]
+    nearest = torch.full_like(distance, torch.inf)
+    for _ in range(CLUSTER_COUNT - 1):
+        nearest = torch.minimum(nearest, (features - centres[-1]).square().sum(1))
+        index = _rounded(nearest).argmax()
+        centres.append(features[index])
+        opened.append(nearest[index] > (2 * CLUSTER_SPREAD) ** 2)
+    return torch.stack(centres), torch.stack(opened)
+
+
+def _rounded(distance: torch.Tensor) -> torch.Tensor:
+    # Cells that look alike differ in the last bits from device to device; the choice among them must not.
+    return (distance * 2**12).round()
+
+
+def _responsibility(features: torch.Tensor, centres: torch.Tensor, is_open: torch.Tensor) -> torch.Tensor:
+    squared = (features[:, None] - centres[None]).square().sum(-1)  # (N, k)
+    return (-squared / (2 * CLUSTER_SPREAD**2)).masked_fill(~is_open, -torch.inf).softmax(1)
+
+
+def _window_sum(maps: torch.Tensor, radius: int) -> torch.Tensor:
+    size = 2 * radius + 1
+    rows = F.avg_pool2d(maps, (size, 1), stride=1, padding=(radius, 0), divisor_override=1)
+    return F.avg_pool2d(rows, (1, size), stride=1, padding=(0, radius), divisor_override=1)
+
+
+def _checked_grid(grid_hw: tuple[int, int]) -> tuple[int, int]:
+    if len(grid_hw) != 2 or min(grid_hw) < 1:
+        raise ValueError(f"grid_hw={tuple(grid_hw)}; wanted (rows, columns), both at least 1, of the merged grid")
+    return int(grid_hw[0]), int(grid_hw[1])
