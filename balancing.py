@@ -1,0 +1,141 @@
+"""Opponent tensions: from three score maps, the question and the scene to one relevance map."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .knowing import Float32Linear
+
+SCORES = ("information", "perspective", "participation")
+TENSIONS = ("compress_particularize", "exploit_explore", "focus_diversify")
+# Statistics of each score map that describe the scene (mean, standard deviation, maximum, spread), and the log of the
+# budget's share of the grid.
+_SCENE_FEATURES = 4 * len(SCORES) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Balance:
+    """What the balancer decided for one image.
+
+    Attributes:
+        relevance: (t, h, w) float32, about 0 for a cell that tells nothing.
+        tensions: (3,) in (-1, 1), in the order of `TENSIONS`; -1 is the first pole of each name.
+        temperature: scalar, width of the training gates in relevance.
+        suppression: scalar in [0, 1], share of its relevance that a cell loses to a fully similar, higher cell.
+        coarse_share: share of the budget for pooled cells.
+    """
+
+    relevance: torch.Tensor
+    tensions: torch.Tensor
+    temperature: torch.Tensor
+    suppression: torch.Tensor
+    coarse_share: float
+
+
+def spread(score: torch.Tensor) -> torch.Tensor:
+    """How evenly a non-negative map is spread over its cells: exp(entropy) / cells, in (0, 1].
+
+    1 for a flat map, also an all-zero one; 1 / cells for a single peak.
+    """
+    mass = score.flatten().clamp_min(0) + 1e-6
+    share = mass / mass.sum()
+    return torch.special.entr(share).sum().exp() / share.numel()
+
+
+def scene_features(scores: Mapping[str, torch.Tensor], budget: int) -> torch.Tensor:
+    """(13,) statistics of the score maps and the log share of cells that the budget pays for."""
+    maps = [scores[name] for name in SCORES]
+    rows = [torch.stack([m.mean(), m.std(correction=0), m.amax(), spread(m)]) for m in maps]
+    return torch.cat([*rows, maps[0].new_tensor([math.log(budget / maps[0].numel())])])
+
+
+def scene_prior(scores: Mapping[str, torch.Tensor], budget: int) -> torch.Tensor:
+    """(3,) what the scene alone says about each tension, before anything is learned (arguments of tanh).
+
+    - compress_particularize: positive where the budget exceeds the informative cells, so that detail can be afforded.
+    - exploit_explore: positive where the participatory score is flat, so that there is nothing to exploit.
+    - focus_diversify: positive where information is spread over the image, negative where it is one peak.
+    """
+    information, participation = scores["information"], scores["participation"]
+    even = spread(information)
+    affordable = torch.log(budget / (even * information.numel()))
+    return torch.stack([affordable, 1 - 2 * participation.std(correction=0), 2 * even - 1])
+
+
+class AdaptiveTensionBalancer(nn.Module):
+    """Three opponent tensions, each in (-1, 1), and the one relevance map that they balance the scores into.
+
+    Each tension is tanh(what the scene says + what is learned from scene and question); the learned part is zero at
+    start. They do three things:
+
+    - compress_particularize: relevance moves towards its 3 x 3 mean (compress: cells that cover area) or away from it
+      (particularize: single cells), and the share of pooled cells shrinks from compress to particularize.
+    - exploit_explore: weight moves between the participatory score (exploit) and the other two (explore), by up to half,
+      and the temperature of the gates rises with exploration.
+    - focus_diversify: how much similar cells suppress each other, from none (focus) to twice `diversity`.
+
+    Args:
+        query_size: width of the question's token embeddings.
+        weights: weight of each score by name.
+        area_strength, diversity, coarse_share, gate_temperature: see `ARRCOCQwen3VLConfig`.
+        hidden_size: width of the question's summary.
+    """
+
+    def __init__(
+        self,
+        query_size: int,
+        *,
+        weights: Mapping[str, float],
+        area_strength: float,
+        diversity: float,
+        coarse_share: float,
+        gate_temperature: float,
+        hidden_size: int = 16,
+    ):
+        super().__init__()
+        self.weights = dict(weights)
+        self.area_strength = area_strength
+        self.diversity = diversity
+        self.coarse_share = coarse_share
+        self.gate_temperature = gate_temperature
+        self.question = Float32Linear(query_size, hidden_size)
+        self.tension = Float32Linear(_SCENE_FEATURES + hidden_size, len(TENSIONS))
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """A small random summary of the question and an exactly zero learned tension."""
+        nn.init.normal_(self.question.weight, std=self.question.in_features**-0.5)
+        nn.init.zeros_(self.question.bias)
+        nn.init.zeros_(self.tension.weight)
+        nn.init.zeros_(self.tension.bias)
+
+    def forward(self, scores: Mapping[str, torch.Tensor], query: torch.Tensor, budget: int) -> Balance:
+        """The balance of one image.
+
+        Args:
+            scores: "information" and "perspective" in [0, 1], "participation" in [-1, 1], each (t, h, w) float32.
+            query: (Tq, query_size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
+            budget: tokens to spend.
+        """
+        scene = scene_features(scores, budget)
+        summary = query.detach().float().mean(0) if len(query) else scene.new_zeros(self.question.in_features)
+        learned = self.tension(torch.cat([scene, torch.tanh(self.question(summary))]))
+        compress, explore, diversify = torch.tanh(scene_prior(scores, budget) + learned).unbind()
+        scale = {"participation": 1 - 0.5 * explore}
+        parts = [self.weights[name] * scale.get(name, 1 + 0.5 * explore) * scores[name] for name in SCORES]
+        blended = torch.stack(parts).sum(0) / max(sum(self.weights.values()), 1e-6)
+        # Cells that the question rules out keep an order among themselves, but can't be far below a blank one.
+        blended = F.leaky_relu(blended, 0.1)
+        area = F.avg_pool2d(blended, 3, stride=1, padding=1, count_include_pad=False)
+        relevance = blended + self.area_strength * compress * (blended - area)
+        return Balance(
+            relevance=relevance,
+            tensions=torch.stack([compress, explore, diversify]),
+            temperature=self.gate_temperature * torch.exp(explore),
+            suppression=self.diversity * (1 + diversify),
+            coarse_share=min(0.9, self.coarse_share * (1 - float(compress.detach()))),
+        )

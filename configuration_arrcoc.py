@@ -1,0 +1,139 @@
+"""The dials of ARR-COC: a Qwen3-VL config with the allocator's own typed and limited fields."""
+
+import difflib
+import math
+from dataclasses import field, fields
+from typing import Any
+
+import transformers
+from packaging.version import Version
+
+# Release 5.20 is the first whose `generate()` and `forward` take `mm_encoder_outputs`; below it the same code loads
+# and gives wrong positions without a word, so it must not load at all.
+TRANSFORMERS_FLOOR, TRANSFORMERS_CEILING = "5.20", "6"
+if not Version(TRANSFORMERS_FLOOR) <= Version(transformers.__version__) < Version(TRANSFORMERS_CEILING):
+    raise ImportError(
+        f"ARR-COC needs transformers >= {TRANSFORMERS_FLOOR}, < {TRANSFORMERS_CEILING}, but {transformers.__version__} is "
+        f"installed; run: pip install 'transformers>={TRANSFORMERS_FLOOR},<{TRANSFORMERS_CEILING}'"
+    )
+
+from huggingface_hub.dataclasses import strict  # noqa: E402
+from transformers import Qwen3VLConfig  # noqa: E402
+
+CONFIG_VERSION = 1
+
+# Dials that live in the processor, because the number of placeholders is fixed when the prompt is written.
+PROCESSOR_DIALS = ("token_budget", "texture_size", "question_turn")
+
+
+def _number(minimum: float, maximum: float, unit: str):
+    """A validator for one number in [minimum, maximum]; NaN and bool are refused."""
+
+    def validate(value):
+        if isinstance(value, bool) or not math.isfinite(value) or not minimum <= value <= maximum:
+            raise ValueError(f"{value!r} is outside [{minimum}, {maximum}] {unit}; pass a number inside it")
+
+    return validate
+
+
+def _dial(default: float, minimum: float, maximum: float, unit: str):
+    """A config field with its limits and unit, refused outside them at construction and at every assignment."""
+    return field(default=default, metadata={"validator": _number(minimum, maximum, unit)})
+
+
+def _deepstack_floor(value):
+    if value is not None:
+        _number(0, 64, "DeepStack levels, or None for all")(value)
+
+
+@strict
+class ARRCOCQwen3VLConfig(Qwen3VLConfig):
+    """Qwen3-VL's config and the allocator's dials.
+
+    Every field keeps its default when a stock Qwen3-VL config is read, so any stock checkpoint loads. A value of the
+    wrong type or outside its limits, and a name that looks like a misspelt dial, is refused both in the constructor and
+    by later assignment.
+
+    Args:
+        arrcoc_version (`int`, defaults to 1):
+            Format of these fields. A newer one than this code knows is refused.
+        information_weight, perspective_weight, participation_weight (`float`, in [0, 10]):
+            Weight of the three score maps (each in [0, 1], or [-1, 1] for participation) in the relevance.
+        area_strength (`float`, in [0, 1]):
+            How far the compress-particularize tension moves relevance towards (-1) or away from (+1) its 3 x 3 mean.
+        diversity (`float`, in [0, 0.5]):
+            Share of its relevance that a cell loses to a fully similar cell that ranks above it, at neutral tension;
+            the focus-diversify tension moves it between 0 and twice this.
+        coverage_floor (`float`, in [0, 1]):
+            Share of the budget that is spread over the image, one cell for each block of an even partition.
+        coarse_share (`float`, in [0, 0.9]):
+            Share of the budget spent on 2 x 2 and 4 x 4 pooled cells, at neutral tension. 0 keeps fine cells only.
+        min_deepstack_levels (`int` or `None`):
+            DeepStack levels that the least relevant kept token receives; `None` gives every token all of them.
+        gate_temperature (`float`, in [1e-4, 10]):
+            Width, in relevance, of the straight-through gate that carries the training gradient to the scores.
+        max_cell_pixels (`int`, in [4, 32]):
+            Side of one merged cell, in pixels, at which textures are measured.
+        perspective_channels, scorer_hidden_size, scorer_heads (`int`):
+            Width of the perspectival CNN, width of the participatory attention, and its number of heads.
+
+    Raises:
+        StrictDataclassFieldValidationError: a field has the wrong type or lies outside its limits.
+        ValueError: the config is of a newer version, or a name looks like a misspelt dial.
+    """
+
+    model_type = "arrcoc_qwen3_vl"
+
+    arrcoc_version: int = _dial(CONFIG_VERSION, 1, math.inf, "(a format version)")
+    information_weight: float | int = _dial(1.0, 0.0, 10.0, "(a weight)")
+    perspective_weight: float | int = _dial(0.5, 0.0, 10.0, "(a weight)")
+    participation_weight: float | int = _dial(1.0, 0.0, 10.0, "(a weight)")
+    area_strength: float | int = _dial(0.5, 0.0, 1.0, "(a share)")
+    diversity: float | int = _dial(0.25, 0.0, 0.5, "(a share)")
+    coverage_floor: float | int = _dial(0.1, 0.0, 1.0, "(a share of the budget)")
+    coarse_share: float | int = _dial(0.0, 0.0, 0.9, "(a share of the budget)")
+    min_deepstack_levels: int | None = field(default=None, metadata={"validator": _deepstack_floor})
+    gate_temperature: float | int = _dial(0.1, 1e-4, 10.0, "(relevance)")
+    max_cell_pixels: int = _dial(16, 4, 32, "pixels")
+    perspective_channels: int = _dial(16, 1, 1024, "channels")
+    scorer_hidden_size: int = _dial(64, 4, 4096, "channels")
+    scorer_heads: int = _dial(4, 1, 64, "heads")
+
+    def __post_init__(self, **kwargs):
+        if self.arrcoc_version > CONFIG_VERSION:
+            raise ValueError(
+                f"arrcoc_version={self.arrcoc_version} is newer than version {CONFIG_VERSION} that this code reads; update "
+                "the ARR-COC code files of this folder, or load the checkpoint with the code that it was saved with"
+            )
+        super().__post_init__(**kwargs)
+        self.validate_scorer()
+
+    def validate_scorer(self):
+        """Refuses a participatory scorer whose width does not divide into its heads."""
+        if self.scorer_hidden_size % self.scorer_heads:
+            raise ValueError(
+                f"scorer_hidden_size={self.scorer_hidden_size} does not divide into scorer_heads={self.scorer_heads}; pass "
+                "a multiple"
+            )
+
+    def __setattr__(self, name: str, value: Any):
+        _refuse_misspelt(type(self), name)
+        super().__setattr__(name, value)
+
+
+def _refuse_misspelt(config_class: type, name: str):
+    """Raises ValueError where `name` is no attribute of the config but looks like one of the dials."""
+    if name.startswith("_") or name in config_class.__dataclass_fields__ or hasattr(config_class, name):
+        return
+    if name in PROCESSOR_DIALS:
+        raise ValueError(f"{name} is a dial of the processor, not of the model config; set it on ARRCOCProcessor")
+    inherited = {f.name for f in fields(Qwen3VLConfig)}
+    own = [f.name for f in fields(config_class) if f.name not in inherited]
+    close = difflib.get_close_matches(name, [*own, *PROCESSOR_DIALS], n=1, cutoff=0.8)
+    if close:
+        raise ValueError(f"{name} is not a field of {config_class.__name__}; did you mean {close[0]}?")
+
+
+ARRCOCQwen3VLConfig.register_for_auto_class("AutoConfig")
+
+__all__ = ["ARRCOCQwen3VLConfig"]

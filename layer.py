@@ -1,0 +1,170 @@
+"""ARRCOCLayer: texture, knowing, balancing and attending in order; the only module that ARR-COC adds to Qwen3-VL."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .attending import Allocation, attend, straight_through_gates, suppress_similar
+from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer
+from .knowing import Float32Linear, InformationScorer, ParticipatoryScorer, PerspectivalScorer
+from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
+
+
+@dataclass(frozen=True, eq=False)
+class ARRCOCOutput:
+    """The layer's decision for one image.
+
+    Attributes:
+        allocation: the frozen plan.
+        relevance: (t, h, w) the balanced map, with its gradient.
+        gates: (K,) straight-through gates of value 1 while training a pruned image, else `None`.
+    """
+
+    allocation: Allocation
+    relevance: torch.Tensor
+    gates: torch.Tensor | None
+
+
+class TokenAllocator(nn.Module):
+    """Spends the budget: similar cells suppress each other, then the best cells get the tokens. No parameters.
+
+    Args:
+        coverage_floor, min_deepstack_levels: see `ARRCOCQwen3VLConfig`.
+        num_levels: DeepStack levels of the base.
+    """
+
+    def __init__(self, coverage_floor: float, min_deepstack_levels: int | None, num_levels: int):
+        super().__init__()
+        self.coverage_floor = coverage_floor
+        self.min_deepstack_levels = min_deepstack_levels
+        self.num_levels = num_levels
+
+    def forward(self, balance, scores, grid, budget: int, features: torch.Tensor) -> ARRCOCOutput:
+        """The allocation of `budget` tokens over `grid`; `features` (t * h * w, C) tell which cells are similar."""
+        value = balance.relevance.flatten()
+        full = budget == value.numel()
+        if not full:
+            value = suppress_similar(value, features, balance.suppression, budget)
+        plan = attend(
+            value,
+            grid,
+            budget,
+            coverage_floor=self.coverage_floor,
+            coarse_share=0.0 if full else balance.coarse_share,
+            min_deepstack_levels=None if full else self.min_deepstack_levels,
+            num_levels=self.num_levels,
+        )
+        allocation = Allocation(
+            grid=grid,
+            relevance=balance.relevance.detach(),
+            scores={name: score.detach() for name, score in scores.items()},
+            tensions=dict(zip(TENSIONS, balance.tensions.tolist(), strict=True)),
+            **plan,
+        )
+        train = not full and self.training and value.requires_grad
+        gates = straight_through_gates(value, allocation, balance.temperature) if train else None
+        return ARRCOCOutput(allocation, balance.relevance, gates)
+
+
+class QualityAdapter(nn.Module):
+    """Brings pooled tokens back to what the language model was trained on; the identity, exactly, at start.
+
+    A residual bottleneck on pooled tokens alone: a fine token is never touched.
+
+    Args:
+        size: width of the language model's tokens.
+        hidden_size: width of the bottleneck.
+    """
+
+    def __init__(self, size: int, hidden_size: int = 64):
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.down = Float32Linear(size, hidden_size)
+        self.up = Float32Linear(hidden_size, size)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """A random way down and an exactly zero way up."""
+        self.norm.reset_parameters()
+        self.down.reset_parameters()
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, tokens: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+        """`tokens` (K, size) with the rows of `level` > 0 adapted; dtype is kept."""
+        pooled = tokens[level > 0]
+        hidden = F.gelu(self.down(self.norm(pooled.to(self.norm.weight.dtype))))
+        return tokens.index_add(0, (level > 0).nonzero().flatten(), self.up(hidden).to(tokens.dtype))
+
+
+class ARRCOCLayer(nn.Module):
+    """Decides which cells of one image get a visual token, from the raw image, the vision features and the question.
+
+    Args:
+        config: `ARRCOCQwen3VLConfig`, or anything with its fields.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        vision, text = config.vision_config, config.text_config
+        num_levels = len(vision.deepstack_visual_indexes)
+        self.max_cell_pixels = config.max_cell_pixels
+        self.information = InformationScorer()
+        self.perspective = PerspectivalScorer(config.perspective_channels, len(TEXTURE_CHANNELS))
+        self.participation = ParticipatoryScorer(
+            len(TEXTURE_CHANNELS),
+            vision.hidden_size * vision.spatial_merge_size**2,
+            [vision.out_hidden_size] * num_levels,
+            text.hidden_size,
+            config.scorer_hidden_size,
+            config.scorer_heads,
+        )
+        self.balancer = AdaptiveTensionBalancer(
+            text.hidden_size,
+            weights={
+                "information": config.information_weight,
+                "perspective": config.perspective_weight,
+                "participation": config.participation_weight,
+            },
+            area_strength=config.area_strength,
+            diversity=config.diversity,
+            coarse_share=config.coarse_share,
+            gate_temperature=config.gate_temperature,
+        )
+        self.allocator = TokenAllocator(config.coverage_floor, config.min_deepstack_levels, num_levels)
+        # Without pooled cells the adapter would have no input and its parameters no gradient.
+        self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
+
+    def forward(
+        self,
+        image: torch.Tensor,
+        grid: tuple[int, int, int],
+        budget: int,
+        merger_inputs: torch.Tensor,
+        deepstack: list[torch.Tensor],
+        query: torch.Tensor,
+    ) -> ARRCOCOutput:
+        """The decision for one image, in float32 whatever the dtype of the model.
+
+        Args:
+            image: (3, S, S) uint8, the raw image squeezed into a square.
+            grid: (1, h, w) merged grid.
+            budget: tokens to keep, 1 <= budget <= h * w.
+            merger_inputs: (h * w, merge_size ** 2 * vision hidden size), what the patch merger reads, per cell.
+            deepstack: one (h * w, vision out_hidden_size) per DeepStack level.
+            query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
+        """
+        with torch.autocast(image.device.type, enabled=False):
+            canvas = pixel_canvas(image, grid[1:], max_cell_pixels=self.max_cell_pixels)
+            texture = texture_array(canvas, grid[1:])
+            asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
+            maps = (
+                self.information(canvas, grid[1:]),
+                self.perspective(texture),
+                self.participation(texture, merger_inputs, deepstack, query, asked),
+            )
+            scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
+            balance = self.balancer(scores, query, budget)
+            return self.allocator(balance, scores, grid, budget, merger_inputs)

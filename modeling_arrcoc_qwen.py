@@ -1,0 +1,435 @@
+"""ARRCOCQwen3VLForConditionalGeneration: Qwen3-VL whose image placeholders are filled by the cells that matter.
+
+The number of image placeholders in `input_ids` is that image's token budget. `get_image_features` encodes, allocates and
+returns what fills the placeholders, with where each kept token stands as one more entry of the DeepStack list, so that
+whatever repeats or slices the features (beams, several return sequences, chunked prefill) does the same to the positions.
+No selection is kept on the model between calls.
+"""
+
+import torch
+from torch import nn
+from transformers import Qwen3VLForConditionalGeneration
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
+
+from .attending import Allocation, apply_to_deepstack, apply_to_tokens
+from .balancing import AdaptiveTensionBalancer
+from .configuration_arrcoc import ARRCOCQwen3VLConfig
+from .knowing import ParticipatoryScorer, PerspectivalScorer
+from .layer import ARRCOCLayer, ARRCOCOutput, QualityAdapter
+from .placement import check_counts, count_placeholders, expand_prompt, new_images_only, replace_stray_placeholders
+
+
+class ARRCOCQwen3VLModel(Qwen3VLModel):
+    """Qwen3-VL's multimodal model with an `ARRCOCLayer` between its vision tower and its language model."""
+
+    config: ARRCOCQwen3VLConfig
+    config_class = ARRCOCQwen3VLConfig
+    # The scores are compared on a fine grid: bfloat16 would make neighbours equal.
+    _keep_in_fp32_modules_strict = ["arrcoc"]
+
+    def __init__(self, config: ARRCOCQwen3VLConfig):
+        super().__init__(config)
+        self.arrcoc = ARRCOCLayer(config)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module):
+        super()._init_weights(module)
+        if isinstance(module, AdaptiveTensionBalancer | ParticipatoryScorer | PerspectivalScorer | QualityAdapter):
+            module.reset_parameters()  # through torch.nn.init, which leaves tensors from a checkpoint alone
+
+    def get_rope_index(
+        self, input_ids, mm_token_type_ids, image_grid_thw=None, video_grid_thw=None, attention_mask=None, **kwargs
+    ):
+        """Qwen3-VL's M-RoPE positions for prompts whose images may have fewer placeholders than cells.
+
+        Text stands where it would with all placeholders, since what follows an image starts at start + max(h, w) of its full
+        grid. The columns of a pruned image all get the image's own start; `forward` adds each kept token's (row, column).
+
+        Returns:
+            position_ids (3, batch, length) and mrope_position_deltas (batch, 1), both for the given prompt.
+        """
+        merge = self.config.vision_config.spatial_merge_size
+        expanded = expand_prompt(input_ids, mm_token_type_ids, image_grid_thw, attention_mask, merge)
+        if expanded is None:
+            return super().get_rope_index(
+                input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw, attention_mask, **kwargs
+            )
+        position_ids, deltas = super().get_rope_index(
+            expanded.input_ids,
+            expanded.mm_token_type_ids,
+            image_grid_thw,
+            video_grid_thw,
+            expanded.attention_mask,
+            **kwargs,
+        )
+        source = expanded.source.to(position_ids.device)
+        position_ids = position_ids.gather(-1, source[None].expand(3, -1, -1))
+        return position_ids, deltas + expanded.shortened[:, None].to(deltas.device)
+
+    def encode(self, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor, **kwargs):
+        """Stock Qwen3-VL's image features, every cell of every image: a `BaseModelOutputWithDeepstackFeatures`."""
+        return super().get_image_features(pixel_values, image_grid_thw, return_dict=True, **kwargs)
+
+    def get_video_features(self, pixel_values_videos, video_grid_thw=None, **kwargs):
+        """Stock Qwen3-VL's video features: videos keep all their tokens."""
+        video = {key.removeprefix("video_"): value for key, value in kwargs.items() if not key.startswith("image_")}
+        return super().get_image_features(pixel_values_videos, video_grid_thw, **video)
+
+    def decide(
+        self,
+        vision_output,
+        image_grid_thw: torch.Tensor,
+        counts: list[int],
+        texture_images: torch.Tensor | None,
+        query_input_ids: torch.Tensor | None,
+        query_attention_mask: torch.Tensor | None,
+        skip_full: bool = False,
+    ) -> list[ARRCOCOutput | None]:
+        """The layer's decision for each encoded image. Images are taken one by one, so no result depends on the batch.
+
+        With `skip_full`, an image that keeps every cell gets `None`, at no cost.
+        """
+        merge = self.config.vision_config.spatial_merge_size
+        grids = [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
+        check_counts(counts, grids, texture_images, query_input_ids, query_attention_mask)
+        sizes = [t * h * w for t, h, w in grids]
+        merger_inputs = vision_output.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
+        outputs = []
+        for number, grid in enumerate(grids):
+            if skip_full and counts[number] == sizes[number]:
+                outputs.append(None)
+                continue
+            levels = [level[number] for level in vision_output.deepstack_features]
+            device = merger_inputs[number].device
+            image = texture_images[number].to(device)
+            query = self._query(query_input_ids, query_attention_mask, number).to(device)
+            outputs.append(self.arrcoc(image, grid, counts[number], merger_inputs[number], levels, query))
+        return outputs
+
+    def _query(self, query_input_ids, query_attention_mask, number: int) -> torch.Tensor:
+        embed = self.get_input_embeddings()
+        if query_input_ids is None:
+            return embed.weight.new_zeros(0, embed.weight.shape[-1])
+        ids = query_input_ids[number]
+        if query_attention_mask is not None:
+            ids = ids[query_attention_mask[number].bool()]
+        return embed(ids).detach()
+
+    def get_image_features(
+        self,
+        pixel_values: torch.Tensor,
+        image_grid_thw: torch.LongTensor | None = None,
+        texture_images: torch.Tensor | None = None,
+        query_input_ids: torch.Tensor | None = None,
+        query_attention_mask: torch.Tensor | None = None,
+        image_token_counts: torch.Tensor | None = None,
+        **kwargs,
+    ):
+        """What fills the image placeholders: the kept rows of the image features and of every DeepStack level.
+
+        With `image_token_counts` below an image's cells, `deepstack_features` has one more entry than the vision tower
+        has levels: per image the (K, 3) offsets (t, row, column) that `forward` adds to the image's position columns.
+        Without, the result is stock Qwen3-VL's.
+
+        Args:
+            pixel_values, image_grid_thw: as Qwen3-VL's processor makes them.
+            texture_images: (images, 3, S, S) uint8, the raw images.
+            query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked.
+            image_token_counts: (images,) tokens to keep of each image; `None` keeps all.
+        """
+        return_dict = kwargs.pop("return_dict", True)
+        vision_output = self.encode(pixel_values, image_grid_thw, **kwargs)
+        counts = None if image_token_counts is None else image_token_counts.tolist()
+        sizes = [len(tokens) for tokens in vision_output.pooler_output]
+        if counts is not None and counts != sizes:
+            decisions = self.decide(
+                vision_output,
+                image_grid_thw,
+                counts,
+                texture_images,
+                query_input_ids,
+                query_attention_mask,
+                skip_full=True,
+            )
+            self._keep(vision_output, decisions)
+        return vision_output if return_dict else vision_output.to_tuple()
+
+    def _keep(self, vision_output, decisions: list[ARRCOCOutput | None]):
+        """Replaces the features of every image in `vision_output` by the kept ones, and adds their offsets."""
+        kept, levels, offsets = [], [], []
+        for number, decision in enumerate(decisions):
+            tokens = vision_output.pooler_output[number]
+            deepstack = [level[number] for level in vision_output.deepstack_features]
+            if decision is None:  # get_rope_index has placed every cell already
+                offsets.append(torch.zeros(len(tokens), 3, dtype=torch.long, device=tokens.device))
+            else:
+                plan = decision.allocation
+                tokens = apply_to_tokens(plan, tokens)
+                deepstack = apply_to_deepstack(plan, deepstack)
+                if self.arrcoc.adapter is not None:
+                    tokens = self.arrcoc.adapter(tokens, plan.level)
+                if decision.gates is not None:
+                    tokens = tokens * decision.gates[:, None].to(tokens.dtype)
+                offsets.append(plan.positions)
+            kept.append(tokens)
+            levels.append(deepstack)
+        vision_output.pooler_output = tuple(kept)
+        vision_output.deepstack_features = [list(level) for level in zip(*levels, strict=True)] + [offsets]
+
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values=None,
+        inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        pixel_values_videos: torch.Tensor | None = None,
+        image_grid_thw: torch.LongTensor | None = None,
+        video_grid_thw: torch.LongTensor | None = None,
+        mm_token_type_ids: torch.IntTensor | None = None,
+        mm_encoder_outputs: dict | None = None,
+        texture_images: torch.Tensor | None = None,
+        query_input_ids: torch.Tensor | None = None,
+        query_attention_mask: torch.Tensor | None = None,
+        image_token_counts: torch.Tensor | None = None,
+        **kwargs,
+    ):
+        """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
+        mm_encoder_outputs = dict(mm_encoder_outputs or {})
+        if pixel_values is not None and not mm_encoder_outputs:
+            merge = self.config.vision_config.spatial_merge_size
+            counts = count_placeholders(
+                input_ids, self.config.image_token_id, attention_mask, image_grid_thw, merge, image_token_counts
+            )
+            mm_encoder_outputs["image"] = self.get_image_features(
+                pixel_values,
+                image_grid_thw,
+                texture_images,
+                query_input_ids,
+                query_attention_mask,
+                counts,
+                return_dict=True,
+                **kwargs,
+            )
+            pixel_values = None
+            if pixel_values_videos is not None:
+                mm_encoder_outputs["video"] = self.get_video_features(
+                    pixel_values_videos, video_grid_thw, return_dict=True, **kwargs
+                )
+                pixel_values_videos = None
+        features, offsets = mm_encoder_outputs.pop("image", None), None
+        cached = past_key_values is not None and past_key_values.get_seq_length() > 0
+        if features is not None and cached and input_ids is not None:
+            features = new_images_only(features, int((input_ids == self.config.image_token_id).sum()))
+        if features is not None:
+            mm_encoder_outputs["image"], offsets = self._split_offsets(features)
+            input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
+        if offsets is not None:
+            position_ids = self._place(
+                offsets,
+                position_ids,
+                input_ids,
+                inputs_embeds,
+                image_grid_thw=image_grid_thw,
+                video_grid_thw=video_grid_thw,
+                attention_mask=attention_mask,
+                past_key_values=past_key_values,
+                mm_token_type_ids=mm_token_type_ids,
+            )
+        return super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            pixel_values=pixel_values,
+            pixel_values_videos=pixel_values_videos,
+            image_grid_thw=image_grid_thw,
+            video_grid_thw=video_grid_thw,
+            mm_token_type_ids=mm_token_type_ids,
+            mm_encoder_outputs=mm_encoder_outputs or None,
+            **kwargs,
+        )
+
+    def _split_offsets(self, features):
+        """The features without our extra DeepStack entry, and that entry, or `None` where they are stock's."""
+        if len(features.deepstack_features) == len(self.visual.deepstack_visual_indexes):
+            return features, None
+        stock = type(features)(**features)
+        stock.deepstack_features = features.deepstack_features[:-1]
+        return stock, features.deepstack_features[-1]
+
+    def _place(self, offsets, position_ids, input_ids, inputs_embeds, **rope_inputs):
+        """`position_ids` with each kept token's (t, row, column) added to its image's start."""
+        embeds = inputs_embeds if inputs_embeds is not None else self.get_input_embeddings()(input_ids)
+        if position_ids is None and input_ids is not None:
+            position_ids = self.compute_3d_position_ids(input_ids=input_ids, inputs_embeds=embeds, **rope_inputs)
+        if position_ids is None or position_ids.ndim != 3:
+            raise ValueError(
+                "pruned images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) "
+                "from get_rope_index, to be placed; pass them as the processor returns them"
+            )
+        mask = self.get_placeholder_mask(input_ids, inputs_embeds=embeds)[0][..., 0]
+        offsets = torch.cat(list(offsets)).T.to(position_ids.device, position_ids.dtype)
+        if offsets.shape[-1] != int(mask.sum()):
+            raise ValueError(
+                f"{int(mask.sum())} image placeholders in the prompt, but {offsets.shape[-1]} image tokens were kept; let one "
+                "processor call make both input_ids and image_token_counts"
+            )
+        position_ids = position_ids.clone()
+        position_ids[-3:, mask.to(position_ids.device)] += offsets
+        return position_ids
+
+
+class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
+    """Qwen3-VL that answers from as many visual tokens as its prompt has image placeholders.
+
+    Loads from its own folder or from any stock Qwen3-VL checkpoint, whose allocator then starts neutral: query-blind,
+    training-free, and exactly stock Qwen3-VL wherever every token is kept.
+    """
+
+    config: ARRCOCQwen3VLConfig
+    config_class = ARRCOCQwen3VLConfig
+    _keep_in_fp32_modules_strict = ["arrcoc"]
+    _no_split_modules = ["Qwen3VLTextDecoderLayer", "Qwen3VLVisionBlock", "ARRCOCLayer"]
+
+    def __init__(self, config: ARRCOCQwen3VLConfig):
+        super(Qwen3VLForConditionalGeneration, self).__init__(config)  # the parent's own would build a second base
+        self.model = ARRCOCQwen3VLModel(config)
+        self.lm_head = nn.Linear(config.text_config.hidden_size, config.text_config.vocab_size, bias=False)
+        self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args, output_loading_info: bool = False, **kwargs):
+        """Loads our own folder or a stock Qwen3-VL checkpoint, and refuses one that is incomplete or not finite.
+
+        Raises:
+            ValueError: a tensor of the base is missing, the allocator's are there in part, or a tensor holds NaN or
+                infinity.
+        """
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        check_loaded(model, info)
+        return (model, info) if output_loading_info else model
+
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values=None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        pixel_values_videos: torch.Tensor | None = None,
+        image_grid_thw: torch.LongTensor | None = None,
+        video_grid_thw: torch.LongTensor | None = None,
+        mm_token_type_ids: torch.IntTensor | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        mm_encoder_outputs: dict | None = None,
+        texture_images: torch.Tensor | None = None,
+        query_input_ids: torch.Tensor | None = None,
+        query_attention_mask: torch.Tensor | None = None,
+        image_token_counts: torch.Tensor | None = None,
+        **kwargs,
+    ):
+        """Qwen3-VL's forward with the processor's extra inputs, which `generate()` requires to be named here.
+
+        Args:
+            texture_images: (images, 3, S, S) uint8, the raw images.
+            query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked.
+            image_token_counts: (images,), the placeholders of each image.
+        """
+        return super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            labels=labels,
+            pixel_values=pixel_values,
+            pixel_values_videos=pixel_values_videos,
+            image_grid_thw=image_grid_thw,
+            video_grid_thw=video_grid_thw,
+            mm_token_type_ids=mm_token_type_ids,
+            logits_to_keep=logits_to_keep,
+            mm_encoder_outputs=mm_encoder_outputs,
+            texture_images=texture_images,
+            query_input_ids=query_input_ids,
+            query_attention_mask=query_attention_mask,
+            image_token_counts=image_token_counts,
+            **kwargs,
+        )
+
+    @torch.no_grad()
+    def allocate(
+        self,
+        pixel_values: torch.Tensor | None = None,
+        image_grid_thw: torch.LongTensor | None = None,
+        texture_images: torch.Tensor | None = None,
+        query_input_ids: torch.Tensor | None = None,
+        query_attention_mask: torch.Tensor | None = None,
+        image_token_counts: torch.Tensor | None = None,
+        **unused,
+    ) -> list[Allocation]:
+        """Where each image's tokens would go, one `Allocation` per image, without running the language model.
+
+        Takes the processor's output as it is; inputs that only the language model reads are ignored. Without
+        images the list is empty.
+
+        Raises:
+            ValueError: the raw images are missing, or the inputs describe different images.
+        """
+        if pixel_values is None:
+            return []
+        if image_token_counts is None:
+            raise ValueError("image_token_counts is missing: allocate() takes the output of ARRCOCProcessor as it is")
+        device = self.model.visual.patch_embed.proj.weight.device
+        encoded = self.model.encode(pixel_values.to(device), image_grid_thw.to(device))
+        decisions = self.model.decide(
+            encoded,
+            image_grid_thw,
+            image_token_counts.tolist(),
+            texture_images,
+            query_input_ids,
+            query_attention_mask,
+        )
+        return [decision.allocation for decision in decisions]
+
+    def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
+        # A chat that goes on from its cache with the whole prompt at hand is placed from the prompt: stock would use
+        # the rope_deltas of whatever prompt ran last.
+        types = model_kwargs.get("mm_token_type_ids")
+        grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
+        if types is not None and types.shape == inputs_tensor.shape and any(grid is not None for grid in grids):
+            model_kwargs = {key: value for key, value in model_kwargs.items() if key != "past_key_values"}
+        return super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
+
+
+def check_loaded(model: nn.Module, info: dict):
+    """Refuses a model whose weights did not all come from the checkpoint, or are not finite.
+
+    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter may also be new alone.
+
+    Raises:
+        ValueError: naming the first tensors, and what to do.
+    """
+    missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
+    own = {name for name in model.state_dict() if name.startswith("model.arrcoc.")}
+    from_stock = own <= set(missing)
+    may_be_new = own if from_stock else {name for name in own if name.startswith("model.arrcoc.adapter.")}
+    lost = [name for name in missing if name not in may_be_new]
+    if lost:
+        hint = f" Tensors of unknown name in the file: {unexpected[:3]}." if unexpected else ""
+        raise ValueError(
+            f"the checkpoint lacks {len(lost)} tensors, the first of them {lost[:3]}.{hint} Download it again, or rename the "
+            "tensors to the names of the model"
+        )
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and parameter.device.type != "meta" and not torch.isfinite(parameter).all():
+            raise ValueError(f"{name} holds NaN or infinity; the checkpoint is damaged, download or save it again")
+
+
+ARRCOCQwen3VLForConditionalGeneration.register_for_auto_class("AutoModelForImageTextToText")
+
+__all__ = ["ARRCOCQwen3VLForConditionalGeneration", "ARRCOCQwen3VLModel"]

@@ -1,0 +1,197 @@
+"""Which placeholders belong to which image: counting them, checking them, and placing pruned prompts."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class ExpandedPrompt:
+    """A prompt as it would be with a placeholder for every cell.
+
+    Attributes:
+        input_ids, mm_token_type_ids, attention_mask: (batch, full length), right-padded.
+        source: (batch, length), where in the full prompt each token of the given prompt takes its position from; all
+            placeholders of a pruned image point at its first.
+        shortened: (batch,), full length of each sample minus its given length.
+    """
+
+    input_ids: torch.Tensor
+    mm_token_type_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    source: torch.Tensor
+    shortened: torch.Tensor
+
+
+def image_runs(mm_token_type_ids: torch.Tensor, attention_mask: torch.Tensor | None):
+    """Start and length of every run of image placeholders, in prompt order: (starts, lengths), flat over the batch.
+
+    `mm_token_type_ids` is (batch, length) with 1 at image placeholders. A padded position ends a run.
+    """
+    image = mm_token_type_ids == 1
+    if attention_mask is not None:
+        image = image & attention_mask.bool()
+    edge = torch.nn.functional.pad(image.long(), (1, 1)).diff(dim=-1)  # (batch, length + 1): 1 begins, -1 ends
+    width = edge.shape[-1]
+    begins, ends = (edge.flatten() == 1).nonzero().flatten(), (edge.flatten() == -1).nonzero().flatten()
+    rows = begins // width
+    return begins - rows, ends - begins  # starts count in the flat (batch * length) prompt
+
+
+def expand_prompt(
+    input_ids, mm_token_type_ids, image_grid_thw, attention_mask, merge_size: int
+) -> ExpandedPrompt | None:
+    """The prompt with all placeholders, or `None` where it already has them all (or has no image).
+
+    Raises:
+        ValueError: the prompt has another number of images than `image_grid_thw`, or more placeholders than cells.
+    """
+    if image_grid_thw is None or input_ids is None:
+        return None
+    starts, lengths = image_runs(mm_token_type_ids, attention_mask)
+    cells = (image_grid_thw.prod(-1) // merge_size**2).to(lengths.device)
+    _check_runs(lengths, cells)
+    if torch.equal(lengths, cells):
+        return None
+    batch, length = input_ids.shape
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    repeats = torch.ones(batch * length, dtype=torch.long, device=input_ids.device)
+    repeats[starts] += cells - lengths
+    repeats = repeats.view(batch, length)
+    full_lengths = repeats.sum(-1)
+    ends = repeats.cumsum(-1)
+    column = torch.arange(int(full_lengths.max()), device=input_ids.device).expand(batch, -1).contiguous()
+    origin = torch.searchsorted(ends, column, right=True)  # which given token each full column stands for
+    inside = origin < length
+    origin = origin.clamp_max(length - 1)
+    first = (ends - repeats).flatten()
+    # Every placeholder of a pruned image takes its position from the image's first column.
+    pruned = (lengths < cells).repeat_interleave(lengths)
+    runs = torch.repeat_interleave(starts, lengths)
+    within = torch.arange(len(runs), device=runs.device) - torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
+    source = first.clone()
+    source[(runs + within)[pruned]] = first[runs[pruned]]
+    return ExpandedPrompt(
+        input_ids=input_ids.gather(1, origin),
+        mm_token_type_ids=mm_token_type_ids.gather(1, origin) * inside,
+        attention_mask=mask.gather(1, origin) * inside,
+        source=source.view(batch, length),
+        shortened=full_lengths - length,
+    )
+
+
+def _check_runs(lengths: torch.Tensor, cells: torch.Tensor):
+    if len(lengths) != len(cells):
+        raise ValueError(
+            f"the prompt has {len(lengths)} images (runs of image placeholders), but image_grid_thw has {len(cells)}; pass "
+            "the inputs as one processor call returns them"
+        )
+    over = (lengths > cells).nonzero().flatten().tolist()
+    if over:
+        raise ValueError(
+            f"image {over[0]} has {int(lengths[over[0]])} placeholders but only {int(cells[over[0]])} cells; write at most "
+            "one placeholder per cell"
+        )
+
+
+def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw, merge_size, image_token_counts):
+    """(images,) placeholders of each image, read from the prompt where there is one.
+
+    Args:
+        image_token_counts: what the processor says, used alone where the prompt came as embeddings, else compared.
+
+    Raises:
+        ValueError: the prompt does not fit `image_grid_thw` or `image_token_counts`.
+    """
+    if input_ids is None or image_grid_thw is None:
+        return image_token_counts
+    mask = attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
+    _, lengths = image_runs((input_ids == image_token_id).long(), mask)
+    _check_runs(lengths, (image_grid_thw.prod(-1) // merge_size**2).to(lengths.device))
+    if image_token_counts is not None and image_token_counts.tolist() != lengths.tolist():
+        raise ValueError(
+            f"image_token_counts is {image_token_counts.tolist()}, but the prompt has {lengths.tolist()} placeholders; let one "
+            "processor call make both"
+        )
+    return lengths
+
+
+def check_counts(counts, grids, texture_images, query_input_ids, query_attention_mask):
+    """Refuses inputs that do not describe the same images.
+
+    Args:
+        counts: tokens to keep of each image.
+        grids: (t, h, w) merged grid of each image.
+        texture_images, query_input_ids, query_attention_mask: as `ARRCOCProcessor` makes them.
+
+    Raises:
+        ValueError: naming the input, what came and what was wanted.
+    """
+    images = len(grids)
+    if len(counts) != images:
+        raise ValueError(f"image_token_counts has {len(counts)} entries for {images} images; pass one per image")
+    for number, (count, grid) in enumerate(zip(counts, grids, strict=True)):
+        cells = grid[0] * grid[1] * grid[2]
+        if not 1 <= count <= cells:
+            raise ValueError(f"image {number} can keep 1 to {cells} tokens, image_token_counts asks for {count}")
+    if texture_images is None:
+        raise ValueError(
+            "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor, or pass as "
+            "many placeholders as the image has cells"
+        )
+    for name, value in (
+        ("texture_images", texture_images),
+        ("query_input_ids", query_input_ids),
+        ("query_attention_mask", query_attention_mask),
+    ):
+        if value is not None and len(value) != images:
+            raise ValueError(
+                f"{name} holds {len(value)} images, but image_grid_thw lists {images}. A pipeline with batch_size > 1 keeps one "
+                "image per chat; for chats with several images use batch_size=1, or call the processor and generate()"
+            )
+
+
+def new_images_only(features, num_placeholders: int):
+    """The features of the last images that fill exactly `num_placeholders`; earlier images are in the cache already.
+
+    Args:
+        features: image features with lists of per-image tensors.
+        num_placeholders: image placeholders among the new tokens.
+
+    Returns:
+        The features, or `None` where all images are cached.
+
+    Raises:
+        ValueError: no set of last images has that many tokens.
+    """
+    sizes = [len(tokens) for tokens in features.pooler_output]
+    if sum(sizes) == num_placeholders:
+        return features
+    for first in range(1, len(sizes) + 1):
+        if sum(sizes[first:]) == num_placeholders:
+            break
+    else:
+        raise ValueError(
+            f"{num_placeholders} image placeholders are new after the cache, which no number of last images out of {sizes} "
+            "tokens fills; pass the pixel_values of the new images alone"
+        )
+    if first == len(sizes):
+        return None
+    new = type(features)(**features)
+    new.pooler_output = features.pooler_output[first:]
+    new.deepstack_features = [level[first:] for level in features.deepstack_features]
+    return new
+
+
+def replace_stray_placeholders(input_ids, mm_token_type_ids, config):
+    """`input_ids` with placeholders that are no image's turned into the end-of-vision token.
+
+    Prompt lookup proposes tokens copied from the prompt, image placeholders among them; they lie after the prompt that
+    `mm_token_type_ids` describes, and no feature belongs to them.
+    """
+    if input_ids is None or mm_token_type_ids is None:
+        return input_ids
+    beyond = input_ids.shape[-1] - mm_token_type_ids.shape[-1]
+    types = torch.nn.functional.pad(mm_token_type_ids, (0, beyond)) if beyond > 0 else mm_token_type_ids
+    placeholder = (input_ids == config.image_token_id) | (input_ids == config.video_token_id)
+    return input_ids.masked_fill(placeholder & (types == 0), config.vision_end_token_id)

@@ -1,0 +1,218 @@
+"""ARRCOCProcessor: Qwen3-VL's processor that writes as many image placeholders as the budget allows.
+
+Beside Qwen3-VL's own inputs it emits the raw images, each image's question and each image's token count.
+"""
+
+import copy
+import difflib
+import re
+from dataclasses import dataclass
+
+import torch
+from transformers import Qwen3VLProcessor
+from transformers.image_utils import make_flat_list_of_images
+from transformers.utils import is_torchvision_available, logging
+
+from .budget import TIERS, auto_token_budget, check_token_budget
+from .configuration_arrcoc import PROCESSOR_DIALS
+from .knowing import InformationScorer
+from .picture import open_picture, square
+from .texture import pixel_canvas
+
+logger = logging.get_logger(__name__)
+
+QUESTION_TURNS = ("last_user", "image")
+# Token counts of questions are padded to a multiple of this, so that batches of unlike questions often agree in shape.
+_QUERY_MULTIPLE = 32
+_TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
+_SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What one call asks for, image by image."""
+
+    token_budget: object
+    questions: list[str]
+
+
+class ARRCOCProcessor(Qwen3VLProcessor):
+    """Qwen3-VL's processor with a token budget.
+
+    Args:
+        image_processor, tokenizer, video_processor, chat_template:
+            As `Qwen3VLProcessor`. Without torchvision there is no video processor; images work all the same.
+        token_budget (`int` or `str`, defaults to 200):
+            Tokens per image where a call does not say. See `__call__`.
+        texture_size (`int`, defaults to 512):
+            Side in pixels of the square raw image that textures are measured on, in [32, 4096].
+        question_turn (`str`, defaults to `"last_user"`):
+            Whose text an image is asked: the last user turn's, or `"image"` for the turn that the image stands in.
+
+    Raises:
+        ValueError: a dial is outside what is allowed.
+    """
+
+    def __init__(
+        self,
+        image_processor=None,
+        tokenizer=None,
+        video_processor=None,
+        chat_template=None,
+        token_budget=200,
+        texture_size=512,
+        question_turn="last_user",
+        **kwargs,
+    ):
+        super().__init__(image_processor, tokenizer, video_processor, chat_template=chat_template, **kwargs)
+        self.token_budget = token_budget
+        self.texture_size = texture_size
+        self.question_turn = question_turn
+        self._check_dials()
+
+    def _check_dials(self):
+        if self.token_budget is None or isinstance(self.token_budget, (list, tuple)):
+            raise ValueError(f"the processor's token_budget={self.token_budget!r} must be one budget for any image")
+        check_token_budget(self.token_budget, 1)
+        size = self.texture_size
+        if isinstance(size, bool) or not isinstance(size, int) or not 32 <= size <= 4096:
+            raise ValueError(f"texture_size={size!r} is no whole number of pixels in [32, 4096]; pass one, such as 512")
+        if self.question_turn not in QUESTION_TURNS:
+            raise ValueError(f"question_turn={self.question_turn!r} is unknown; pass one of {QUESTION_TURNS}")
+
+    @classmethod
+    def get_attributes(cls):
+        """Names of the sub-processors; no video processor where torchvision, which it needs, is missing."""
+        names = super().get_attributes()
+        return names if is_torchvision_available() else [name for name in names if name != "video_processor"]
+
+    @property
+    def model_input_names(self):
+        own = ["texture_images", "query_input_ids", "query_attention_mask", "image_token_counts"]
+        return [*super().model_input_names, *own]
+
+    def to_dict(self):
+        # A folder saved without torchvision must still give a user who has it a video processor.
+        output = super().to_dict()
+        if "video_processor" not in output:
+            image = self.image_processor
+            output["video_processor"] = {"video_processor_type": "Qwen3VLVideoProcessor"} | {
+                name: getattr(image, name)
+                for name in ("patch_size", "temporal_patch_size", "merge_size", "image_mean", "image_std")
+            }
+        return output
+
+    def __call__(self, images=None, text=None, videos=None, token_budget=None, **kwargs):
+        """Qwen3-VL's inputs with K placeholders per image, and what choosing K cells needs.
+
+        Args:
+            images, text, videos, kwargs: as `Qwen3VLProcessor`.
+            token_budget: tokens per image: a whole number >= 1; a mode name, "tiny" 64, "small" 100, "base" 256 or
+                "large" 400; "auto", decided from the image's own information and the question; "full"; `None` for the
+                processor's default; or a list of these with one entry per image.
+
+        Returns:
+            `BatchFeature` with, beside Qwen3-VL's own entries: `texture_images` (images, 3, S, S) uint8, `query_input_ids` and
+            `query_attention_mask` (images, Tq), `image_token_counts` (images,). Text alone has none of these.
+
+        Raises:
+            ValueError: a budget, a picture or the number of placeholders is not what it must be; the message says what.
+        """
+        self._check_dials()
+        _refuse_misspelt(kwargs)
+        if videos is not None and "video_processor" not in self.get_attributes():
+            raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
+        if images is not None:
+            images = open_picture(images)
+        # A copy for this call carries the request, so that calls from several threads never see each other's.
+        call = copy.copy(self)
+        questions = self._questions(text) if text is not None and images is not None else []
+        call._request = _Request(token_budget, questions)
+        return super(ARRCOCProcessor, call).__call__(images=images, text=text, videos=videos, **kwargs)
+
+    def _process_images(self, images, **kwargs):
+        pictures = make_flat_list_of_images(images)
+        processed = self.image_processor(images, **kwargs)
+        raw = torch.stack([square(picture, self.texture_size) for picture in pictures])
+        questions = self._request.questions or [""] * len(pictures)
+        merge = self.image_processor.merge_size
+        grids = [(int(h) // merge, int(w) // merge) for _, h, w in processed["image_grid_thw"]]
+        counts = self._token_counts(self._request.token_budget, grids, raw, questions)
+        processed.update(self._tokenize_questions(questions))
+        processed.update(texture_images=raw, image_token_counts=torch.tensor(counts))
+        replacements = [self.replace_image_token(processed, image_idx=index) for index in range(len(pictures))]
+        return processed, replacements
+
+    def replace_image_token(self, image_inputs: dict, image_idx: int, **kwargs) -> str:
+        """The placeholders of one image: as many as its `image_token_counts` says."""
+        return self.image_token * int(image_inputs["image_token_counts"][image_idx])
+
+    def _token_counts(self, token_budget, grids, raw, questions) -> list[int]:
+        counts = []
+        budgets = check_token_budget(token_budget, len(grids), default=self.token_budget)
+        for (height, width), budget, image, question in zip(grids, budgets, raw, questions, strict=True):
+            cells = height * width
+            if budget == "auto":
+                canvas = pixel_canvas(image, (height, width))
+                budget = min(cells, auto_token_budget(InformationScorer()(canvas, (height, width)), question))
+            elif budget == "full":
+                budget = cells
+            elif budget > cells and token_budget is not None:
+                logger.warning_once(
+                    f"token_budget={budget} is above the {cells} tokens that an image has; all of them are kept"
+                )
+            counts.append(min(budget, cells))
+        return counts
+
+    def _questions(self, text) -> list[str]:
+        """The question of each image placeholder in `text`, in order."""
+        prompts = [text] if isinstance(text, str) else list(text)
+        questions = []
+        for prompt in prompts:
+            turns = [(match[1], match[2]) for match in _TURN.finditer(prompt)] or [("user", prompt)]
+            asked = [_plain(body) for role, body in turns if role == "user"]
+            last = asked[-1] if asked else ""
+            for _, body in turns:
+                question = last if self.question_turn == "last_user" else _plain(body)
+                questions += [question] * body.count(self.image_token)
+        return questions
+
+    def _tokenize_questions(self, questions: list[str]) -> dict[str, torch.Tensor]:
+        ids = [
+            self.tokenizer(question, add_special_tokens=False)["input_ids"] if question else []
+            for question in questions
+        ]
+        longest = max(1, *(len(row) for row in ids))
+        length = -(-longest // _QUERY_MULTIPLE) * _QUERY_MULTIPLE
+        pad = self.tokenizer.pad_token_id or 0
+        return {
+            "query_input_ids": torch.tensor([row + [pad] * (length - len(row)) for row in ids]),
+            "query_attention_mask": torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids]),
+        }
+
+    def _get_num_multimodal_tokens(self, image_sizes=None, video_sizes=None, token_budget=None, **kwargs):
+        # Serving engines ask this before any picture is there: "auto" reserves its largest tier.
+        data = super()._get_num_multimodal_tokens(image_sizes=image_sizes, video_sizes=video_sizes, **kwargs)
+        if image_sizes is not None:
+            budgets = check_token_budget(token_budget, len(image_sizes), default=self.token_budget)
+            limits = [TIERS[-1] if budget == "auto" else budget for budget in budgets]
+            data.num_image_tokens = [
+                cells if limit == "full" else min(cells, limit)
+                for cells, limit in zip(data.num_image_tokens, limits, strict=True)
+            ]
+        return data
+
+
+def _plain(body: str) -> str:
+    return _SPECIAL.sub("", body).strip()
+
+
+def _refuse_misspelt(kwargs: dict):
+    for name in kwargs:
+        if name not in PROCESSOR_DIALS and difflib.get_close_matches(name, ["token_budget"], cutoff=0.8):
+            raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean token_budget?")
+
+
+ARRCOCProcessor.register_for_auto_class("AutoProcessor")
+
+__all__ = ["ARRCOCProcessor"]
