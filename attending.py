@@ -113,12 +113,11 @@ def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch
         scores: (N,) scores of the cells in raster order.
         grid: (t, h, w); the frames share the rows of one tall grid.
     """
-    height, width = grid[0] * grid[1], grid[2]
-    rows = min(height, max(1, round(math.sqrt(count * height / width))))
-    rows = min(rows, count)
-    columns = min(width, count // rows)
-    if rows * columns == 0:
+    if count < 1:
         return scores.new_zeros(0, dtype=torch.long)
+    height, width = grid[0] * grid[1], grid[2]
+    rows = min(height, count, max(1, round(math.sqrt(count * height / width))))
+    columns = min(width, count // rows)
     row = torch.arange(height, device=scores.device) * rows // height
     column = torch.arange(width, device=scores.device) * columns // width
     block = (row[:, None] * columns + column[None]).flatten()
