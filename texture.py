@@ -231,15 +231,16 @@ def dilate(maps: torch.Tensor, size: int) -> torch.Tensor:
 
 def _farthest_point_centres(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     distance = (features - features.mean(0)).square().sum(1)
-    index = _rounded(distance).argmin()
-    centres, opened = [features[index]], [torch.ones_like(distance[0], dtype=torch.bool)]
+    # index_select, because indexing with a tensor of one number would wait for the device.
+    index = _rounded(distance).argmin(0, keepdim=True)
+    centres, opened = [features.index_select(0, index)], [torch.ones_like(index, dtype=torch.bool)]
     nearest = torch.full_like(distance, torch.inf)
     for _ in range(CLUSTER_COUNT - 1):
         nearest = torch.minimum(nearest, (features - centres[-1]).square().sum(1))
-        index = _rounded(nearest).argmax()
-        centres.append(features[index])
-        opened.append(nearest[index] > (2 * CLUSTER_SPREAD) ** 2)
-    return torch.stack(centres), torch.stack(opened)
+        index = _rounded(nearest).argmax(0, keepdim=True)
+        centres.append(features.index_select(0, index))
+        opened.append(nearest.index_select(0, index) > (2 * CLUSTER_SPREAD) ** 2)
+    return torch.cat(centres), torch.cat(opened)
 
 
 def _rounded(distance: torch.Tensor) -> torch.Tensor:
