@@ -100,13 +100,28 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     scorer_heads: int = _dial(4, 1, 64, "heads")
 
     def __post_init__(self, **kwargs):
+        self.validate_version()
+        super().__post_init__(**kwargs)
+        self.validate_scorer()
+
+    @classmethod
+    def from_dict(cls, config_dict, **kwargs):
+        """As `PreTrainedConfig.from_dict`, which assigns `kwargs` after all checks and ignores those of unknown name."""
+        for name in kwargs:
+            _refuse_misspelt(cls, name)
+        loaded = super().from_dict(config_dict, **kwargs)
+        config = loaded[0] if isinstance(loaded, tuple) else loaded
+        config.validate_version()
+        config.validate_scorer()
+        return loaded
+
+    def validate_version(self):
+        """Refuses a config that newer code wrote."""
         if self.arrcoc_version > CONFIG_VERSION:
             raise ValueError(
                 f"arrcoc_version={self.arrcoc_version} is newer than version {CONFIG_VERSION} that this code reads; update "
                 "the ARR-COC code files of this folder, or load the checkpoint with the code that it was saved with"
             )
-        super().__post_init__(**kwargs)
-        self.validate_scorer()
 
     def validate_scorer(self):
         """Refuses a participatory scorer whose width does not divide into its heads."""
