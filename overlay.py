@@ -3,6 +3,8 @@
 import numpy as np
 from PIL import Image, ImageDraw
 
+from .picture import to_rgb
+
 HEAT_OPACITY = 0.45
 # Control points of the heatmap from low to high relevance, RGB.
 HEAT_COLOURS = ((13, 8, 135), (156, 23, 158), (237, 121, 83), (240, 249, 33))
@@ -26,14 +28,14 @@ def draw_overlay(allocation, image: Image.Image) -> Image.Image:
         image: PIL image of any size and mode; cells fall where they do in the resized image that the model saw.
 
     Returns:
-        RGB image of the same size.
+        RGB image of the same size, upright by its EXIF tag as the model saw it.
 
     Raises:
         TypeError: `image` is not a PIL image.
     """
     if not isinstance(image, Image.Image):
         raise TypeError(f"overlay needs the PIL image that was allocated, got {type(image).__name__}; open it with PIL")
-    picture = image.convert("RGB")
+    picture = to_rgb(image, "the image")
     _, height, width = allocation.grid
     heat = Image.fromarray(heatmap(allocation.relevance[0].float().cpu().numpy()))
     # Nearest, so that a cell's colour ends exactly where the cell ends.
