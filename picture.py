@@ -10,26 +10,32 @@ _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider th
 _DEEP_MAXIMUM = 65535
 
 
-def open_picture(source):
-    """`source` with local files opened, and every PIL image as RGB of 8 bits, upright by its EXIF tag.
+def open_picture(source, data_format: str | None = None, keep_arrays: bool = False):
+    """`source` with local files opened, and every picture and array as a PIL image: RGB of 8 bits, upright by its EXIF tag.
 
     16-bit pictures are scaled to 8 bits (PIL would clip them to white); CMYK, palette, grey and alpha go through PIL's own
-    conversion, like in stock Qwen3-VL. Lists are converted entry by entry; URLs, base64 strings and arrays are left to the
-    image processor.
+    conversion, like in stock Qwen3-VL. Lists are converted entry by entry; URLs and base64 strings are left to the image
+    processor, as is what is no picture at all.
+
+    Args:
+        source: path, URL, base64 string, PIL image, array or tensor, or a list of these.
+        data_format: "channels_first" or "channels_last" where the shape of an array does not tell; see `to_pil`.
+        keep_arrays: leave arrays to the image processor.
 
     Raises:
         FileNotFoundError: a path-like string with no file behind it.
-        ValueError: the file is no picture, is damaged, or has no pixels, or an array is not of 8 bits per channel.
+        ValueError: the file is no picture, is damaged, or has no pixels, or an array is no picture.
     """
     if isinstance(source, (list, tuple)):
-        return [open_picture(entry) for entry in source]
+        return [open_picture(entry, data_format, keep_arrays) for entry in source]
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, str):
         return source if _is_remote(source) else _open_file(source)
     if isinstance(source, Image.Image):
         return to_rgb(source, "the image")
-    _check_array(source)
+    if isinstance(source, (np.ndarray, torch.Tensor)) and not keep_arrays:
+        return [to_pil(entry, data_format) for entry in source] if source.ndim == 4 else to_pil(source, data_format)
     return source
 
 
@@ -74,6 +80,8 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
 
 def _from_deep(image: Image.Image, name: str) -> Image.Image:
     values = np.asarray(image).astype(np.int64)
+    if image.mode == "I" and values.min() >= 0 and values.max() <= 255:
+        return image.convert("RGB")  # 8-bit values in PIL's 32-bit mode
     if values.min() < 0 or values.max() > _DEEP_MAXIMUM:
         raise ValueError(
             f"{name} has values {values.min()} to {values.max()}; 16-bit pictures have 0 to {_DEEP_MAXIMUM}: convert it to 8-bit "
@@ -82,43 +90,73 @@ def _from_deep(image: Image.Image, name: str) -> Image.Image:
     return Image.fromarray((values / 257).round().astype(np.uint8)).convert("RGB")
 
 
-def _check_array(array):
-    dtype = getattr(array, "dtype", None)
-    kind = np.asarray(array[:0] if len(getattr(array, "shape", ())) else array)
-    if dtype is not None and kind.dtype != np.uint8 and not np.issubdtype(kind.dtype, np.floating):
-        raise ValueError(f"an image array has dtype {dtype}; pass uint8 with values 0 to 255, or a PIL image")
-
-
 def square(image, size: int) -> torch.Tensor:
     """(3, size, size) uint8: an image, squeezed or stretched into a square.
 
     Args:
-        image: PIL image, or an array or tensor with 1 or 3 channels first or last; floating-point arrays hold values in
-            [0, 1] if no value is above 1, else in [0, 255].
+        image: PIL image, or an array or tensor as `to_pil` takes it.
         size: side of the square in pixels.
 
     Raises:
         ValueError: the array is no picture.
     """
     if not isinstance(image, Image.Image):
-        image = _array_to_pil(image)
+        image = to_pil(image)
     # Reducing by whole numbers first makes large pictures several times faster; the gap keeps the result antialiased.
     squared = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, reducing_gap=2.0)
     return torch.from_numpy(np.array(squared)).permute(2, 0, 1).contiguous()
 
 
-def _array_to_pil(array) -> Image.Image:
-    values = np.asarray(array.detach().cpu() if isinstance(array, torch.Tensor) else array)
-    if values.ndim == 2:
-        values = values[..., None]
-    if values.ndim != 3 or 0 in values.shape or not {values.shape[0], values.shape[-1]} & {1, 3}:
-        raise ValueError(
-            f"an image array has shape {values.shape}; pass (height, width, 3), (3, height, width) or a PIL image"
-        )
-    if values.shape[0] in (1, 3) and values.shape[-1] not in (1, 3):
-        values = values.transpose(1, 2, 0)
+def to_pil(array, data_format: str | None = None) -> Image.Image:
+    """An array or tensor of one picture as 8-bit RGB.
+
+    Stock Qwen3-VL divides every array by 255, so that one in [0, 1] reaches it all but black; here it is scaled.
+
+    Args:
+        array: (height, width), or 1 or 3 channels first or last; uint8, or floating-point with values in [0, 1] if none is
+            above 1, else in [0, 255].
+        data_format: "channels_first" or "channels_last", for shapes such as (3, 40, 3) that do not tell.
+
+    Raises:
+        ValueError: the array is no picture; the message says what it is.
+    """
+    if isinstance(array, torch.Tensor):
+        array = array.detach().cpu()
+        array = array.float() if array.dtype == torch.bfloat16 else array  # numpy has none
+    values = np.asarray(array)
+    if values.dtype != np.uint8 and not np.issubdtype(values.dtype, np.floating):
+        raise ValueError(f"an image array has dtype {values.dtype}; pass uint8 with values 0 to 255, or a PIL image")
+    values = _channels_last(values, data_format)
     if np.issubdtype(values.dtype, np.floating):
         if not np.isfinite(values).all():
             raise ValueError("an image array holds NaN or infinity; pass finite values")
-        values = (values * (255 if values.max() <= 1 else 1)).clip(0, 255).round().astype(np.uint8)
-    return Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
+        if values.min() < 0 or values.max() > 255:
+            raise ValueError(
+                f"an image array has values {values.min():g} to {values.max():g}; pass 0 to 1 or 0 to 255, not normalized"
+            )
+        values = (values * (255 if values.max() <= 1 else 1)).round().astype(np.uint8)
+    return Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values).convert("RGB")
+
+
+def _channels_last(values: np.ndarray, data_format) -> np.ndarray:
+    if values.ndim == 2:
+        values = values[..., None]
+        data_format = "channels_last"
+    fits_first = values.ndim == 3 and values.shape[0] in (1, 3)
+    fits_last = values.ndim == 3 and values.shape[-1] in (1, 3)
+    if data_format is not None:
+        data_format = getattr(data_format, "value", data_format)  # transformers' ChannelDimension
+        fits_first, fits_last = (
+            fits_first and data_format == "channels_first",
+            fits_last and data_format == "channels_last",
+        )
+    if 0 in values.shape or not (fits_first or fits_last):
+        raise ValueError(
+            f"an image array has shape {values.shape}; pass (height, width, 3), (3, height, width) or a PIL image"
+        )
+    if fits_first and fits_last and values.shape != (1, 1, 1):
+        raise ValueError(
+            f"an image array has shape {values.shape}, whose channels may be first or last; pass "
+            "input_data_format='channels_first' or 'channels_last', or a PIL image"
+        )
+    return values if fits_last else values.transpose(1, 2, 0)

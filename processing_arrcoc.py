@@ -26,6 +26,11 @@ QUESTION_TURNS = ("last_user", "image")
 _QUERY_MULTIPLE = 32
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
 _SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
+# What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
+_MARKED = re.compile("\U000f0000.*?\U000f0001")
+# Arguments that change the tokenizer's own state: questions are read with the text's, so that a call in another thread
+# never meets a tokenizer that is set otherwise.
+_TOKENIZER_STATE = ("padding", "truncation", "max_length", "stride", "pad_to_multiple_of", "padding_side")
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class _Request:
 
     token_budget: object
     questions: list[str]
+    text_kwargs: dict
 
 
 class ARRCOCProcessor(Qwen3VLProcessor):
@@ -64,6 +70,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         question_turn="last_user",
         **kwargs,
     ):
+        _refuse_misspelt(kwargs)
         super().__init__(image_processor, tokenizer, video_processor, chat_template=chat_template, **kwargs)
         self.token_budget = token_budget
         self.texture_size = texture_size
@@ -79,6 +86,18 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             raise ValueError(f"texture_size={size!r} is no whole number of pixels in [32, 4096]; pass one, such as 512")
         if self.question_turn not in QUESTION_TURNS:
             raise ValueError(f"question_turn={self.question_turn!r} is unknown; pass one of {QUESTION_TURNS}")
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        """As `ProcessorMixin.from_pretrained`; a misspelt dial, in the arguments or in the folder, is refused."""
+        # Left open, transformers asks on the terminal whether to run the folder's code. This class is that code.
+        kwargs.setdefault("trust_remote_code", False)
+        return super().from_pretrained(*args, **kwargs)
+
+    @classmethod
+    def from_args_and_dict(cls, args, processor_dict, **kwargs):
+        _refuse_misspelt({**processor_dict, **kwargs})
+        return super().from_args_and_dict(args, processor_dict, **kwargs)
 
     @classmethod
     def get_attributes(cls):
@@ -120,14 +139,20 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         """
         self._check_dials()
         _refuse_misspelt(kwargs)
+        _refuse_late(kwargs)
         if videos is not None and "video_processor" not in self.get_attributes():
             raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
         if images is not None:
-            images = open_picture(images)
+            # With do_rescale=False the values of an array are final.
+            rescale = _setting(kwargs, "images_kwargs", "do_rescale", self.image_processor.do_rescale)
+            data_format = _setting(kwargs, "images_kwargs", "input_data_format", None)
+            images = None if _is_empty(images) else open_picture(images, data_format, keep_arrays=not rescale)
+        questions = [] if text is None or images is None else self._questions(text, **kwargs)
+        text_kwargs = {name: _setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
+        text_kwargs = {name: value for name, value in text_kwargs.items() if value is not None}
         # A copy for this call carries the request, so that calls from several threads never see each other's.
         call = copy.copy(self)
-        questions = self._questions(text) if text is not None and images is not None else []
-        call._request = _Request(token_budget, questions)
+        call._request = _Request(token_budget, questions, text_kwargs)
         return super(ARRCOCProcessor, call).__call__(images=images, text=text, videos=videos, **kwargs)
 
     def _process_images(self, images, **kwargs):
@@ -164,23 +189,30 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             counts.append(min(budget, cells))
         return counts
 
-    def _questions(self, text) -> list[str]:
+    def _questions(self, text, sanitize_control_tokens: bool = False, **unused) -> list[str]:
         """The question of each image placeholder in `text`, in order."""
         prompts = [text] if isinstance(text, str) else list(text)
+        if not all(isinstance(prompt, str) for prompt in prompts):
+            return []  # the checks that follow refuse it
         questions = []
         for prompt in prompts:
-            turns = [(match[1], match[2]) for match in _TURN.finditer(prompt)] or [("user", prompt)]
-            asked = [_plain(body) for role, body in turns if role == "user"]
+            if sanitize_control_tokens:
+                prompt = _MARKED.sub("", prompt)
+            turns = list(_TURN.finditer(prompt))
+            asked = [_plain(turn[2]) for turn in turns if turn[1] == "user"] if turns else [_plain(prompt)]
             last = asked[-1] if asked else ""
-            for _, body in turns:
-                question = last if self.question_turn == "last_user" else _plain(body)
-                questions += [question] * body.count(self.image_token)
+            for image in re.finditer(re.escape(self.image_token), prompt):
+                own = [turn for turn in turns if turn.start() <= image.start() < turn.end()]
+                questions.append(_plain(own[0][2]) if own and self.question_turn == "image" else last)
         return questions
 
     def _tokenize_questions(self, questions: list[str]) -> dict[str, torch.Tensor]:
+        rows = self.tokenizer(
+            questions, add_special_tokens=False, return_attention_mask=True, **self._request.text_kwargs
+        )
         ids = [
-            self.tokenizer(question, add_special_tokens=False)["input_ids"] if question else []
-            for question in questions
+            [token for token, real in zip(*row, strict=True) if real]
+            for row in zip(rows["input_ids"], rows["attention_mask"], strict=True)
         ]
         longest = max(1, *(len(row) for row in ids))
         length = -(-longest // _QUERY_MULTIPLE) * _QUERY_MULTIPLE
@@ -207,10 +239,33 @@ def _plain(body: str) -> str:
     return _SPECIAL.sub("", body).strip()
 
 
-def _refuse_misspelt(kwargs: dict):
-    for name in kwargs:
-        if name not in PROCESSOR_DIALS and difflib.get_close_matches(name, ["token_budget"], cutoff=0.8):
-            raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean token_budget?")
+def _is_empty(images) -> bool:
+    """Whether a call brings no image: an empty list, or one empty list per prompt."""
+    lists = (list, tuple)
+    return isinstance(images, lists) and all(isinstance(entry, lists) and not entry for entry in images)
+
+
+def _setting(kwargs: dict, group: str, name: str, default):
+    """An argument of a call, given flat or within its group, as transformers merges them."""
+    nested = {**kwargs.get("common_kwargs", {}), **kwargs.get(group, {})}
+    return kwargs.get(name, nested.get(name, default))
+
+
+def _refuse_misspelt(names):
+    """Raises TypeError where one of `names` is not a dial but looks like one."""
+    for name in names:
+        if name in PROCESSOR_DIALS:
+            continue
+        close = difflib.get_close_matches(name, PROCESSOR_DIALS, n=1, cutoff=0.8)
+        if close or "budget" in name:
+            meant = close[0] if close else "token_budget"
+            raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
+
+
+def _refuse_late(kwargs: dict):
+    for name in PROCESSOR_DIALS:
+        if name in kwargs:
+            raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")
 
 
 ARRCOCProcessor.register_for_auto_class("AutoProcessor")
