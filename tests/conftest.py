@@ -152,8 +152,10 @@ def new_model(config, awake: bool = True, seed: int = 0) -> ARRCOCQwen3VLForCond
 
 @torch.no_grad()
 def wake(model):
-    for parameter in model.model.arrcoc.parameters():
-        parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    for name, parameter in model.model.arrcoc.named_parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=0.5)
+        if name.endswith("gate"):
+            parameter.fill_(1)
 
 
 @pytest.fixture(scope="session", name="new_model")
