@@ -151,10 +151,10 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
                 query_attention_mask,
                 skip_full=True,
             )
-            self._keep(vision_output, decisions)
+            self.keep(vision_output, decisions)
         return vision_output if return_dict else vision_output.to_tuple()
 
-    def _keep(self, vision_output, decisions: list[ARRCOCOutput | None]):
+    def keep(self, vision_output, decisions: list[ARRCOCOutput | None]):
         """Replaces the features of every image in `vision_output` by the kept ones, and adds their offsets."""
         kept, levels, offsets = [], [], []
         for number, decision in enumerate(decisions):
@@ -395,6 +395,13 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
             query_attention_mask,
         )
         return [decision.allocation for decision in decisions]
+
+    def save_pretrained(self, save_directory, **kwargs):
+        """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads."""
+        name = f"{type(self).__module__.rsplit('.', 1)[-1]}.{type(self).__name__}"
+        # The registration below covers one auto class; users of AutoModel get the same class.
+        self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), "AutoModel": name}
+        return super().save_pretrained(save_directory, **kwargs)
 
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         # A chat that goes on from its cache with the whole prompt at hand is placed from the prompt: stock would use

@@ -1,0 +1,60 @@
+# One verb each. `make demo` and `make test` work as the first command on a fresh machine with Python >= 3.10.
+
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+TORCHVISION := .torchvision/0.28.0
+
+IMAGE ?= demo/page.png
+QUESTION ?= $(shell cat demo/question.txt)
+BUDGET ?= 36
+MODEL ?= checkpoints/arrcoc-small
+
+.PHONY: demo test lint matrix train evaluate figures stage clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m demo.answer --image "$(IMAGE)" --question "$(QUESTION)" --budget "$(BUDGET)" --model "$(MODEL)"
+
+test: $(VENV)/.dev $(TORCHVISION)
+	ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) $(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+matrix: $(VENV)/.dev
+	$(BIN)/python dev/matrix.py
+
+train: $(VENV)/.train
+	$(BIN)/python -m training.train_base --out runs/base --resume
+
+evaluate: $(VENV)/.train
+	$(BIN)/python -m evaluation.run --model $(MODEL) --data world --out results/training_free
+
+figures: $(VENV)/.train
+	$(BIN)/python -m demo.figures
+
+stage: $(VENV)/.installed
+	$(BIN)/python upload.py --stage-only --checkpoint "$(MODEL)" --out staged
+
+clean:
+	rm -rf $(VENV) .torchvision .matrix staged demo/out
+
+# The CPU build of torch comes first: a looser requirement would bring several GB of CUDA. MAKE_TORCH=torch for a GPU.
+$(VENV)/.installed: pyproject.toml
+	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet $(or $(MAKE_TORCH),$(TORCH))
+	$(BIN)/pip install --quiet -e '.[demo]'
+	touch $@
+
+$(VENV)/.train: $(VENV)/.installed
+	$(BIN)/pip install --quiet -e '.[train,eval]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.train
+	$(BIN)/pip install --quiet -e '.[dev]'
+	touch $@
+
+# Video needs torchvision, which has no CPU build for this torch; its wheel without dependencies is enough for the tests.
+$(TORCHVISION): $(VENV)/.installed
+	$(BIN)/pip install --quiet --no-deps --target $@ torchvision==0.28.0

@@ -1,0 +1,1 @@
+"""Try it: one picture, one question, all tokens and a few."""

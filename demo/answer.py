@@ -1,0 +1,131 @@
+"""Answers a question about a picture with all visual tokens and with a small budget, and draws where the budget went.
+
+    python -m demo.answer --image my.png --question "What is the total?" --budget 64 --model FOLDER-OR-HUB-ID
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+from transformers import PreTrainedConfig, pipeline
+
+from arrcoc.picture import open_picture
+from upload import DEFAULT_CHECKPOINT, stage
+
+HERE = Path(__file__).parent
+PREFILLS = 7  # timed, after one that is not
+OVERLAY_SIDE = 768  # pixels; a smaller picture is enlarged before it is drawn on
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One way to answer: its text, visual tokens, seconds of each prefill, and bytes of the key-value cache after it."""
+
+    text: str
+    tokens: int
+    prefill: list[float]
+    cache_bytes: int
+
+
+def chat(image: Image.Image, question: str) -> list[dict]:
+    """The conversation that asks `question` about `image`."""
+    return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": question}]}]
+
+
+def model_folder(model: str, scratch: Path) -> str:
+    """`model` if the Hub loader reads it as ARR-COC, else a staged folder made from that stock checkpoint."""
+    config, _ = PreTrainedConfig.get_config_dict(model)
+    if config.get("auto_map", {}).get("AutoModelForImageTextToText") and model != str(DEFAULT_CHECKPOINT):
+        return model
+    return str(stage(model, scratch / "staged"))
+
+
+def prepare(pipe, image, question, budget):
+    """The model's inputs, on its device."""
+    inputs = pipe.processor.apply_chat_template(
+        chat(image, question),
+        tokenize=True,
+        add_generation_prompt=True,
+        return_dict=True,
+        return_tensors="pt",
+        processor_kwargs={"token_budget": budget},
+    )
+    return inputs.to(pipe.model.device)
+
+
+@torch.inference_mode()
+def measure(pipe, image, question, budget, max_new_tokens) -> Answer:
+    """The pipeline's answer at one budget, and what its prefill costs (vision tower, allocation and language model)."""
+    inputs = prepare(pipe, image, question, budget)
+    seconds = []
+    for _ in range(PREFILLS + 1):
+        started = time.perf_counter()
+        cache = pipe.model(**inputs, use_cache=True, logits_to_keep=1).past_key_values
+        if pipe.model.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    held = sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
+    reply = pipe(
+        chat(image, question),
+        processor_kwargs={"token_budget": budget},
+        max_new_tokens=max_new_tokens,
+        return_full_text=False,
+    )
+    return Answer(reply[0]["generated_text"], int(inputs["image_token_counts"].sum()), seconds[1:], held)
+
+
+def report(full: Answer, small: Answer):
+    """Prints both answers and the ratios of what they cost."""
+    print(f"{'':12} {'all tokens':>16} {'budget':>16} {'ratio':>8}")
+    print(f"{'answer':12} {full.text!r:>16} {small.text!r:>16}")
+    print(f"{'tokens':12} {full.tokens:>16} {small.tokens:>16} {small.tokens / full.tokens:>8.2f}")
+    rows = [statistics.median(full.prefill), statistics.median(small.prefill)]
+    print(f"{'prefill':12} {rows[0] * 1e3:>13.1f} ms {rows[1] * 1e3:>13.1f} ms {rows[1] / rows[0]:>8.2f}")
+    spread = [f"{min(a.prefill) * 1e3:.1f}-{max(a.prefill) * 1e3:.1f} ms" for a in (full, small)]
+    print(f"{'  (spread)':12} {spread[0]:>16} {spread[1]:>16}")
+    sizes = [full.cache_bytes, small.cache_bytes]
+    print(f"{'cache':12} {sizes[0] / 1024:>12.0f} KiB {sizes[1] / 1024:>12.0f} KiB {sizes[1] / sizes[0]:>8.2f}")
+
+
+def budget_of(text: str) -> int | str:
+    """A token count where `text` is one, else the name as it is."""
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def main(arguments: list[str] | None = None):
+    """Command line of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--image", default=str(HERE / "page.png"), help="any picture that PIL reads")
+    parser.add_argument("--question", default=(HERE / "question.txt").read_text(encoding="utf-8").strip())
+    parser.add_argument("--budget", type=budget_of, default=36, help="visual tokens, a mode name or 'auto'")
+    parser.add_argument("--model", default=str(DEFAULT_CHECKPOINT), help="folder or Hub id, ARR-COC or stock Qwen3-VL")
+    parser.add_argument("--out", type=Path, default=HERE / "out" / "overlay.png", help="the picture of the allocation")
+    parser.add_argument("--max-new-tokens", type=int, default=32)
+    options = parser.parse_args(arguments)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        pipe = pipeline(
+            "image-text-to-text", model=model_folder(options.model, Path(scratch)), trust_remote_code=True, device_map="auto"
+        )
+        image = open_picture(options.image)
+        print(f"\n{options.image}, {image.width} x {image.height} pixels: {options.question}\n")
+        full, small = (
+            measure(pipe, image, options.question, budget, options.max_new_tokens) for budget in ("full", options.budget)
+        )
+        report(full, small)
+        allocation = pipe.model.allocate(**prepare(pipe, image, options.question, options.budget))[0]
+        enlarge = max(1, OVERLAY_SIDE // max(image.size))
+        shown = image.resize((image.width * enlarge, image.height * enlarge), Image.Resampling.NEAREST)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        allocation.overlay(shown).save(options.out)
+        print(f"\nwhere the budget went: {options.out}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
