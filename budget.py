@@ -85,5 +85,6 @@ def auto_token_budget(information: torch.Tensor, question: str) -> int:
         One of `TIERS`; the largest where more would be needed.
     """
     broad = not question.strip() or _BROAD.search(question) is not None
-    needed = effective_cells(information) * (_BROAD_SHARE if broad else _NARROW_SHARE)
+    # Rounded, because the cells of an even map come out whole only up to the last bits.
+    needed = round(effective_cells(information) * (_BROAD_SHARE if broad else _NARROW_SHARE))
     return next((tier for tier in TIERS if tier >= needed), TIERS[-1])
