@@ -16,7 +16,16 @@ from .balancing import AdaptiveTensionBalancer
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
 from .knowing import ParticipatoryScorer, PerspectivalScorer
 from .layer import ARRCOCLayer, ARRCOCOutput, QualityAdapter
-from .placement import check_counts, count_placeholders, expand_prompt, new_images_only, replace_stray_placeholders
+from .placement import (
+    check_counts,
+    check_filled,
+    count_placeholders,
+    expand_prompt,
+    held_rope_deltas,
+    hold_rope_deltas,
+    images_to_encode,
+    replace_stray_placeholders,
+)
 
 
 class ARRCOCQwen3VLModel(Qwen3VLModel):
@@ -65,6 +74,57 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
         source = expanded.source.to(position_ids.device)
         position_ids = position_ids.gather(-1, source[None].expand(3, -1, -1))
         return position_ids, deltas + expanded.shortened[:, None].to(deltas.device)
+
+    def compute_3d_position_ids(
+        self,
+        input_ids,
+        inputs_embeds,
+        image_grid_thw=None,
+        video_grid_thw=None,
+        attention_mask=None,
+        past_key_values=None,
+        mm_token_type_ids=None,
+    ):
+        """Qwen3-VL's, but what follows a cache is placed by the cache's own prompt, not by whichever prompt ran last."""
+        held = held_rope_deltas(past_key_values)
+        if held is None:
+            return super().compute_3d_position_ids(
+                input_ids,
+                inputs_embeds,
+                image_grid_thw,
+                video_grid_thw,
+                attention_mask,
+                past_key_values,
+                mm_token_type_ids,
+            )
+        rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
+        return self.place_after_cache(
+            held, past_key_values.get_seq_length(), inputs_embeds.shape[:2], attention_mask, rope_inputs
+        )
+
+    def place_after_cache(self, rope_deltas, past_length, shape, attention_mask, rope_inputs):
+        """(3, batch, length) positions of new tokens after a cache of `past_length` tokens.
+
+        Args:
+            rope_deltas: (batch, 1), or of a divisor of the batch, from `held_rope_deltas`.
+            shape: (batch, length) of the new tokens.
+            attention_mask: (batch, past_length + length) or `None`.
+            rope_inputs: input_ids, mm_token_type_ids, image_grid_thw and video_grid_thw of the new tokens, or `None`s.
+        """
+        batch, length = shape
+        start = rope_deltas.repeat_interleave(batch // len(rope_deltas), dim=0)
+        mask = None
+        if isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2 and attention_mask.shape[1] > length:
+            start = start + attention_mask[:, :-length].sum(-1, keepdim=True)
+            mask = attention_mask[:, -length:]
+        else:
+            start = start + past_length
+        input_ids, mm_token_type_ids, *grids = rope_inputs
+        if mm_token_type_ids is not None and input_ids is not None and mm_token_type_ids[:, -length:].any():
+            placed, _ = self.get_rope_index(input_ids, mm_token_type_ids[:, -length:], *grids, attention_mask=mask)
+            return placed + start
+        order = torch.arange(length, device=start.device) if mask is None else (mask.cumsum(-1) - 1).clamp_min(0)
+        return (start + order)[None].expand(3, -1, -1)
 
     def encode(self, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor, **kwargs):
         """Stock Qwen3-VL's image features, every cell of every image: a `BaseModelOutputWithDeepstackFeatures`."""
@@ -220,24 +280,27 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
                 pixel_values_videos = None
         features, offsets = mm_encoder_outputs.pop("image", None), None
         cached = past_key_values is not None and past_key_values.get_seq_length() > 0
-        if features is not None and cached and input_ids is not None:
-            features = new_images_only(features, int((input_ids == self.config.image_token_id).sum()))
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
             input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
-        if offsets is not None:
-            position_ids = self._place(
-                offsets,
-                position_ids,
-                input_ids,
-                inputs_embeds,
+        elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
+            check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
+        # Of the embeddings, only shape and device count for positions and placeholders.
+        tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]
+        if position_ids is None and tokens is not None:
+            position_ids = self.compute_3d_position_ids(
+                input_ids=input_ids,
+                inputs_embeds=tokens,
                 image_grid_thw=image_grid_thw,
                 video_grid_thw=video_grid_thw,
                 attention_mask=attention_mask,
                 past_key_values=past_key_values,
                 mm_token_type_ids=mm_token_type_ids,
             )
-        return super().forward(
+        if offsets is not None:
+            position_ids = self._place(offsets, position_ids, input_ids, tokens)
+        has_vision = bool(mm_encoder_outputs) or pixel_values_videos is not None
+        outputs = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
@@ -251,6 +314,9 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
             mm_encoder_outputs=mm_encoder_outputs or None,
             **kwargs,
         )
+        if has_vision or not cached:
+            hold_rope_deltas(getattr(outputs, "past_key_values", None), position_ids, attention_mask)
+        return outputs
 
     def _split_offsets(self, features):
         """The features without our extra DeepStack entry, and that entry, or `None` where they are stock's."""
@@ -260,17 +326,14 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
         stock.deepstack_features = features.deepstack_features[:-1]
         return stock, features.deepstack_features[-1]
 
-    def _place(self, offsets, position_ids, input_ids, inputs_embeds, **rope_inputs):
+    def _place(self, offsets, position_ids, input_ids, tokens):
         """`position_ids` with each kept token's (t, row, column) added to its image's start."""
-        embeds = inputs_embeds if inputs_embeds is not None else self.get_input_embeddings()(input_ids)
-        if position_ids is None and input_ids is not None:
-            position_ids = self.compute_3d_position_ids(input_ids=input_ids, inputs_embeds=embeds, **rope_inputs)
         if position_ids is None or position_ids.ndim != 3:
             raise ValueError(
                 "pruned images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) "
                 "from get_rope_index, to be placed; pass them as the processor returns them"
             )
-        mask = self.get_placeholder_mask(input_ids, inputs_embeds=embeds)[0][..., 0]
+        mask = self.get_placeholder_mask(input_ids, inputs_embeds=tokens)[0][..., 0]
         offsets = torch.cat(list(offsets)).T.to(position_ids.device, position_ids.dtype)
         if offsets.shape[-1] != int(mask.sum()):
             raise ValueError(
@@ -404,13 +467,48 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         return super().save_pretrained(save_directory, **kwargs)
 
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
-        # A chat that goes on from its cache with the whole prompt at hand is placed from the prompt: stock would use
-        # the rope_deltas of whatever prompt ran last.
+        # After a cache, stock would use the rope_deltas of whatever prompt ran last. With the whole prompt at hand
+        # everything is placed from the prompt, else from what the cache holds.
+        cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
         types = model_kwargs.get("mm_token_type_ids")
         grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
-        if types is not None and types.shape == inputs_tensor.shape and any(grid is not None for grid in grids):
+        whole = mask is None or mask.shape[1] == inputs_tensor.shape[1]
+        if whole and types is not None and types.shape == inputs_tensor.shape and any(g is not None for g in grids):
             model_kwargs = {key: value for key, value in model_kwargs.items() if key != "past_key_values"}
+        elif inputs_tensor.ndim == 2 and (held := held_rope_deltas(cache)) is not None:
+            text = super(Qwen3VLForConditionalGeneration, self)._prepare_position_ids_for_generation(
+                inputs_tensor, model_kwargs
+            )
+            text = text.expand(len(inputs_tensor), -1)
+            position_ids = torch.stack([text, *(text + held.repeat_interleave(len(text) // len(held), dim=0),) * 3])
+            if not whole:
+                rope_inputs = (inputs_tensor, types, *grids)
+                placed = self.model.place_after_cache(
+                    held, cache.get_seq_length(), inputs_tensor.shape, mask, rope_inputs
+                )
+                position_ids[1:, :, -inputs_tensor.shape[1] :] = placed
+            return position_ids
         return super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
+
+    def _maybe_prepare_encoder_kwargs_for_generation(
+        self, inputs_tensor, model_kwargs, model_input_name, generation_config
+    ):
+        # generate() encodes without the prompt: here its images are still counted, and those that are cached left out.
+        images = [model_kwargs.get("pixel_values"), (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]
+        cache = model_kwargs.get("past_key_values")
+        empty = cache is None or cache.get_seq_length() == 0
+        if (
+            images[0] is None
+            and images[1] is None
+            and empty
+            and not generation_config.is_assistant
+            and inputs_tensor.ndim == 2
+        ):
+            check_filled(inputs_tensor, model_kwargs.get("mm_token_type_ids"), self.config.image_token_id)
+        model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size)
+        return super()._maybe_prepare_encoder_kwargs_for_generation(
+            inputs_tensor, model_kwargs, model_input_name, generation_config
+        )
 
 
 def check_loaded(model: nn.Module, info: dict):

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+# Inputs with one entry for each image.
+IMAGE_INPUTS = ("image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
+
 
 @dataclass(frozen=True, eq=False)
 class ExpandedPrompt:
@@ -151,36 +154,92 @@ def check_counts(counts, grids, texture_images, query_input_ids, query_attention
             )
 
 
-def new_images_only(features, num_placeholders: int):
-    """The features of the last images that fill exactly `num_placeholders`; earlier images are in the cache already.
+def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
+    """`generate()`'s model inputs with `image_token_counts` from the prompt, and without images that the cache holds.
 
     Args:
-        features: image features with lists of per-image tensors.
-        num_placeholders: image placeholders among the new tokens.
-
-    Returns:
-        The features, or `None` where all images are cached.
+        model_kwargs: what the encoder is about to be called with, and mm_token_type_ids (batch, length of the prompt),
+            position_ids (4, batch, length with the cached tokens) and past_key_values where there are any.
 
     Raises:
-        ValueError: no set of last images has that many tokens.
+        ValueError: the prompt does not fit `image_grid_thw` or `image_token_counts`, or the cache ends inside an image.
     """
-    sizes = [len(tokens) for tokens in features.pooler_output]
-    if sum(sizes) == num_placeholders:
-        return features
-    for first in range(1, len(sizes) + 1):
-        if sum(sizes[first:]) == num_placeholders:
-            break
-    else:
+    types, grids = model_kwargs.get("mm_token_type_ids"), model_kwargs.get("image_grid_thw")
+    if types is None or grids is None or model_kwargs.get("pixel_values") is None:
+        return model_kwargs
+    counts = count_placeholders(types, 1, None, grids, merge_size, model_kwargs.get("image_token_counts"))
+    model_kwargs = model_kwargs | {"image_token_counts": counts}
+    cache, position_ids = model_kwargs.get("past_key_values"), model_kwargs.get("position_ids")
+    cached = 0 if cache is None else int(cache.get_seq_length())
+    if not cached or position_ids is None or position_ids.shape[-1] != types.shape[-1]:
+        return model_kwargs  # nothing is cached, or only the new part was passed
+    starts = image_runs(types, None)[0] % types.shape[-1]
+    if ((starts < cached) & (starts + counts > cached)).any():
+        raise ValueError(f"the cache ends after {cached} tokens, inside an image; crop it to where the image begins")
+    new = starts >= cached
+    model_kwargs["pixel_values"] = model_kwargs["pixel_values"][new.repeat_interleave(grids.prod(-1).to(new.device))]
+    for name in IMAGE_INPUTS:
+        if model_kwargs.get(name) is not None:
+            model_kwargs[name] = model_kwargs[name][new.to(model_kwargs[name].device)]
+    if not new.any():
+        model_kwargs = {key: value for key, value in model_kwargs.items() if key not in ("pixel_values", *IMAGE_INPUTS)}
+    return model_kwargs
+
+
+def check_filled(input_ids, mm_token_type_ids, image_token_id):
+    """Refuses a prompt with image placeholders that came without any image.
+
+    Raises:
+        ValueError: saying what is missing.
+    """
+    if input_ids is None or mm_token_type_ids is None or mm_token_type_ids.shape != input_ids.shape:
+        return
+    stray = int(((mm_token_type_ids == 1) & (input_ids == image_token_id)).sum())
+    if stray:
         raise ValueError(
-            f"{num_placeholders} image placeholders are new after the cache, which no number of last images out of {sizes} "
-            "tokens fills; pass the pixel_values of the new images alone"
+            f"the prompt has {stray} image placeholders but no images; pass pixel_values and image_grid_thw"
         )
-    if first == len(sizes):
+
+
+def hold_rope_deltas(cache, position_ids, attention_mask):
+    """Writes on `cache` how far the next token's position lies from its place among the tokens, with the cache's length.
+
+    The cache is the only thing that a conversation hands on, so what continues it must stand there and not on the model.
+
+    Args:
+        cache: the cache after the tokens of `position_ids`, or `None`.
+        position_ids: (3 or 4, batch, length); of 4, the first are places among the tokens.
+        attention_mask: (batch, length of the cache) or `None`.
+    """
+    if cache is None or position_ids is None or position_ids.ndim != 3:
+        return
+    after = position_ids[-3:].amax(dim=(0, 2)) + 1
+    length = cache.get_seq_length()
+    if len(position_ids) == 4:
+        tokens = position_ids[0].amax(-1) + 1
+    elif isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2:
+        tokens = attention_mask.sum(-1)
+    else:
+        tokens = length
+    cache.arrcoc_rope_deltas = (int(length), (after - tokens)[:, None])
+
+
+def held_rope_deltas(cache) -> torch.Tensor | None:
+    """(batch, 1) the next token's position minus its place among the tokens, or `None` where the cache is empty or another's.
+
+    Raises:
+        ValueError: the cache was cropped into the prompt that it was made from.
+    """
+    length, deltas = getattr(cache, "arrcoc_rope_deltas", (0, None))
+    now = 0 if deltas is None else cache.get_seq_length()
+    if now == 0:
         return None
-    new = type(features)(**features)
-    new.pooler_output = features.pooler_output[first:]
-    new.deepstack_features = [level[first:] for level in features.deepstack_features]
-    return new
+    if now < length:
+        raise ValueError(
+            f"the cache was cropped to {now} tokens, inside the prompt of {length} that it was made from; pass the whole prompt "
+            "with its images and mm_token_type_ids, or start from an empty cache"
+        )
+    return deltas
 
 
 def replace_stray_placeholders(input_ids, mm_token_type_ids, config):

@@ -1,6 +1,7 @@
 """Fixtures that all tests share: the small checkpoint, random models of other shapes, pictures and inputs."""
 
 import copy
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditi
 from PIL import Image, ImageDraw
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-CHECKPOINT = Path(__file__).resolve().parents[1] / "checkpoints" / "arrcoc-small"
+# ARRCOC_CHECKPOINT runs the tests on another checkpoint than the bundled one.
+CHECKPOINT = Path(
+    os.environ.get("ARRCOC_CHECKPOINT") or Path(__file__).parents[1] / "checkpoints" / "arrcoc-small"
+).resolve()
 QUESTION = "what is the total?"
 _FIGURES: dict[str, list[float]] = {}
 
@@ -145,8 +149,9 @@ def new_model(config, awake: bool = True, seed: int = 0) -> ARRCOCQwen3VLForCond
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     if awake:
         wake(model)
-    # No end-of-turn token: tests get as many steps as they ask for.
+    # No end-of-turn token: tests get as many steps as they ask for. A trained model never says a placeholder.
     model.generation_config.pad_token_id = config.text_config.pad_token_id
+    model.generation_config.suppress_tokens = [config.image_token_id, config.video_token_id]
     return model
 
 

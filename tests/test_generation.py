@@ -1,0 +1,304 @@
+"""Cached decoding equals uncached, in logits: each mode's tokens are scored again in one pass without a cache."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+
+pytestmark = pytest.mark.core
+
+TOLERANCE = 1e-5
+STEPS = 5
+PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
+BUDGETS = [9, "full"]
+
+
+@pytest.fixture(scope="module")
+def pictures(page):
+    return [page(128, 96), [page(64, 64, 1), page(96, 32, 2)], page(160, 32, 3)]
+
+
+def generate(model, inputs, **mode):
+    mode = {"max_new_tokens": STEPS, "do_sample": False} | mode
+    return model.generate(**inputs, **mode, return_dict_in_generate=True, output_logits=True, output_scores=True)
+
+
+def extended(inputs, ids, more=None):
+    """`inputs` (one chat each row) with `ids` appended, and the images of `more` after each row's own image."""
+    types = (ids == 641).to(inputs["mm_token_type_ids"].dtype)
+    mask = (
+        torch.ones_like(ids)
+        if more is None
+        else torch.cat([torch.ones_like(ids), more["attention_mask"]], 1)[:, -ids.shape[1] :]
+    )
+    parts = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": types}
+    longer = {name: torch.cat([inputs[name], parts[name]], dim=1) for name in PER_TOKEN}
+    images = {name: value for name, value in inputs.items() if name not in PER_TOKEN}
+    if more is None:
+        return longer | images
+    patches = [inputs["image_grid_thw"].prod(-1).tolist(), more["image_grid_thw"].prod(-1).tolist()]
+    for name, value in images.items():
+        pair = [value, more[name]]
+        split = [
+            p.split(sizes) if name == "pixel_values" else p.split(1) for p, sizes in zip(pair, patches, strict=True)
+        ]
+        images[name] = torch.cat([one for row in zip(*split, strict=True) for one in row])
+    return longer | images
+
+
+@torch.no_grad()
+def rescored(model, single, tokens):
+    """(steps, vocabulary) logits of `tokens` (steps,) after the prompt of `single`, in one pass without a cache."""
+    inputs = extended(single, tokens[None])
+    return model(**inputs, use_cache=False).logits[0, -len(tokens) - 1 : -1]
+
+
+def check_logits(model, make_inputs, chats, out, budget, returned=1, **options):
+    """The largest gap of the logits of `out` to those of each chat alone without a cache."""
+    steps = len(out.logits)
+    logits = torch.stack(out.logits, dim=1)  # (batch, steps, vocabulary)
+    gap = torch.zeros(())
+    for row, tokens in enumerate(out.sequences[:, -steps:]):
+        single = make_inputs([chats[row // returned]], token_budget=budget, **options)
+        gap = torch.maximum(gap, (rescored(model, single, tokens) - logits[row]).abs().max())
+    return gap
+
+
+MODES = {
+    "greedy": {},
+    "sampled": {"do_sample": True, "top_k": 30},
+    "several return sequences": {"do_sample": True, "num_return_sequences": 3},
+    "static cache": {"cache_implementation": "static"},
+    "chunked prefill": {"prefill_chunk_size": 7},
+    "no cache": {"use_cache": False},
+}
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("mode", MODES)
+def test_decoding_equals_one_pass_without_cache(mode, budget, tiny_model, make_inputs, pictures, report):
+    model = tiny_model()
+    torch.manual_seed(0)
+    out = generate(model, make_inputs(pictures, token_budget=budget), **MODES[mode])
+    gap = check_logits(model, make_inputs, pictures, out, budget, MODES[mode].get("num_return_sequences", 1))
+    assert report(f"cached - uncached: {mode}", gap) < TOLERANCE
+
+
+@pytest.mark.parametrize("shape", ["no_deepstack", "pooled", "merge_3"])
+@pytest.mark.parametrize("mode", ["greedy", "chunked prefill"])
+def test_decoding_of_other_shapes_equals_one_pass(
+    shape, mode, tiny_model, make_processor, make_inputs, pictures, report
+):
+    model = tiny_model(shape)
+    options = {"processor": make_processor(model)}
+    out = generate(model, make_inputs(pictures, token_budget=6, **options), **MODES[mode])
+    gap = check_logits(model, make_inputs, pictures, out, 6, **options)
+    assert report(f"cached - uncached: {mode}", gap) < TOLERANCE
+
+
+def test_decoding_of_the_checkpoint_equals_one_pass(model, make_inputs, page, report):
+    pictures = [page(160, 128), page(96, 200, 1)]
+    out = generate(model, make_inputs(pictures, token_budget=20), eos_token_id=-1)
+    gap = check_logits(model, make_inputs, pictures, out, 20)
+    assert report("cached - uncached: greedy (checkpoint)", gap) < TOLERANCE
+
+
+@pytest.mark.parametrize("mode", ["sampled", "several return sequences"])
+def test_sampling_with_a_seed_is_the_same_without_a_cache(mode, tiny_model, make_inputs, pictures):
+    sequences = []
+    for use_cache in (True, False):
+        torch.manual_seed(3)
+        inputs = make_inputs(pictures, token_budget=9)
+        sequences.append(generate(tiny_model(), inputs, use_cache=use_cache, **MODES[mode]).sequences)
+    assert torch.equal(*sequences)
+
+
+@pytest.mark.parametrize("mode", [{}, {"do_sample": True}], ids=["beams", "sampled beams"])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_beams_score_what_one_pass_scores(mode, budget, tiny_model, make_inputs, pictures, report):
+    model = tiny_model()
+    torch.manual_seed(0)
+    inputs = make_inputs(pictures, token_budget=budget)
+    suppressed = {"suppress_tokens": None}  # suppression is no part of the model's probabilities
+    out = generate(model, inputs, num_beams=4, num_return_sequences=2, **mode, **suppressed)
+    scores = model.compute_transition_scores(out.sequences, out.logits, out.beam_indices, normalize_logits=True)
+    for row, tokens in enumerate(out.sequences[:, -STEPS:]):
+        single = make_inputs([pictures[row // 2]], token_budget=budget)
+        expected = rescored(model, single, tokens).log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+        assert report("cached - uncached: beams", (scores[row] - expected).abs().max()) < TOLERANCE
+
+
+class Say(LogitsProcessor):
+    """Makes the model say `tokens` at the given steps after a prompt of `start` tokens."""
+
+    def __init__(self, start, tokens):
+        self.start, self.tokens = start, tokens
+
+    def __call__(self, input_ids, scores):
+        token = self.tokens.get(input_ids.shape[1] - self.start)
+        if token is not None:
+            scores = torch.full_like(scores, -1e9).index_fill(1, torch.tensor([token]), 0)
+        return scores
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_prompt_lookup_that_proposes_placeholders_equals_greedy(
+    budget, tiny_model, make_inputs, page, processor, report
+):
+    """Said `vision_start`, the lookup proposes what followed it in the prompt: image placeholders."""
+    model = tiny_model()
+    inputs = make_inputs([[page(), page(64, 64, 1)]], token_budget=budget)
+    start = processor.tokenizer.convert_tokens_to_ids("<|vision_start|>")
+    for say in ({}, {0: start}, {1: start, 3: start}):
+        rule = {"logits_processor": LogitsProcessorList([Say(inputs["input_ids"].shape[1], say)]), "max_new_tokens": 8}
+        greedy, lookup = generate(model, inputs, **rule), generate(model, inputs, prompt_lookup_num_tokens=4, **rule)
+        assert torch.equal(greedy.sequences, lookup.sequences)
+        gap = torch.stack([(a - b).abs().max() for a, b in zip(greedy.logits, lookup.logits, strict=True)]).max()
+        assert report("prompt lookup - greedy", gap) < TOLERANCE
+        gap = check_logits(model, make_inputs, [[page(), page(64, 64, 1)]], lookup, budget)
+        assert report("cached - uncached: prompt lookup", gap) < TOLERANCE
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_assisted_decoding_equals_one_pass(sampled, tiny_config, tiny_model, new_model, make_inputs, page, report):
+    model, assistant = tiny_model(), new_model(tiny_config(), seed=7)
+    pictures = [[page(), page(64, 64, 1)]]
+    inputs = make_inputs(pictures, token_budget=9)
+    torch.manual_seed(0)
+    out = generate(model, inputs, assistant_model=assistant, do_sample=sampled, max_new_tokens=8)
+    if not sampled:
+        assert torch.equal(out.sequences, generate(model, inputs, max_new_tokens=8).sequences)
+    gap = check_logits(model, make_inputs, pictures, out, 9)
+    assert report("cached - uncached: assisted decoding", gap) < TOLERANCE
+
+
+# A second turn: what is passed again, and what ran in between.
+@pytest.mark.parametrize("between", [False, True], ids=["", "another prompt in between"])
+@pytest.mark.parametrize("second_image", [False, True], ids=["text", "second image"])
+@pytest.mark.parametrize("passed", ["everything", "new part"])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_chat_goes_on_from_its_cache(
+    budget, passed, second_image, between, tiny_model, make_inputs, page, processor, report
+):
+    model = tiny_model()
+    first = make_inputs([page(128, 96)], token_budget=budget)
+    out = generate(model, first)
+    answer = out.sequences[:, first["input_ids"].shape[1] :]
+    if second_image:
+        more = make_inputs([page(64, 96, 5)], "which shape is red?", token_budget=budget)
+        ids = torch.cat([answer, more["input_ids"]], dim=1)
+    else:
+        more = None
+        new = processor.tokenizer("<|im_end|>\n<|im_start|>user\nand the date?<|im_end|>\n<|im_start|>assistant\n")
+        ids = torch.cat([answer, torch.tensor([new["input_ids"]])], dim=1)
+    everything = extended(first, ids, more)
+    expected = generate(model, everything)
+    if between:
+        generate(model, make_inputs([page(32, 200, 8), page(48, 48, 9)], token_budget=5))
+    inputs = everything
+    if passed == "new part":
+        cached = out.past_key_values.get_seq_length()
+        images = {} if more is None else {name: value for name, value in more.items() if name not in PER_TOKEN}
+        inputs = images | {
+            "input_ids": everything["input_ids"][:, cached:],
+            "attention_mask": everything["attention_mask"],
+        }
+        if more is not None:
+            inputs["mm_token_type_ids"] = everything["mm_token_type_ids"][:, cached:]
+    resumed = generate(model, inputs, past_key_values=out.past_key_values)
+    gap = torch.stack([(a - b).abs().max() for a, b in zip(expected.logits, resumed.logits, strict=True)]).max()
+    assert report(f"chat continued from its cache - uncached ({passed})", gap) < TOLERANCE
+
+
+@pytest.mark.parametrize("chunk", [None, 6])
+def test_two_chats_of_a_batch_go_on_with_a_second_image_each(chunk, tiny_model, make_inputs, page, report):
+    """All four images have as many tokens: the ones that are new are told by where they stand, not by their number."""
+    model = tiny_model()
+    first = make_inputs([page(128, 96), page(96, 96, 1)], token_budget=8)
+    out = generate(model, first)
+    more = make_inputs([page(64, 96, 5), page(96, 64, 6)], "which shape is red?", token_budget=8)
+    answer = out.sequences[:, first["input_ids"].shape[1] :]
+    everything = extended(first, torch.cat([answer, more["input_ids"]], dim=1), more)
+    expected = generate(model, everything)
+    resumed = generate(model, everything, past_key_values=out.past_key_values, prefill_chunk_size=chunk)
+    gap = torch.stack([(a - b).abs().max() for a, b in zip(expected.logits, resumed.logits, strict=True)]).max()
+    assert report("batch of chats continued - uncached", gap) < TOLERANCE
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_decoding_by_hand_equals_one_pass_whatever_runs_in_between(budget, tiny_model, make_inputs, page, report):
+    """`forward` alone, step by step, with no position_ids given: as stock is called in a loop of one's own."""
+    model = tiny_model()
+    chats = [page(128, 96), page(64, 64, 1)]
+    inputs = make_inputs(chats, token_budget=budget)
+    step = model(**inputs, use_cache=True)
+    logits, tokens, mask = [step.logits[:, -1]], [], inputs["attention_mask"]
+    for _ in range(STEPS):
+        tokens.append(logits[-1][:, :640].argmax(-1, keepdim=True))
+        model(**make_inputs([page(200, 32, 3), page(48, 48, 4)], token_budget=6))
+        mask = torch.cat([mask, torch.ones_like(tokens[-1])], dim=1)
+        step = model(input_ids=tokens[-1], attention_mask=mask, past_key_values=step.past_key_values)
+        logits.append(step.logits[:, -1])
+    for row, picture in enumerate(chats):
+        expected = rescored(model, make_inputs([picture], token_budget=budget), torch.cat(tokens, 1)[row])
+        gap = (expected - torch.stack(logits[:-1], 1)[row]).abs().max()
+        assert report("cached - uncached: a loop of one's own", gap) < TOLERANCE
+
+
+def test_threads_do_not_see_each_other(tiny_model, make_inputs, page):
+    model = tiny_model()
+    jobs = [make_inputs(page(128, 32 * (1 + n), n), f"what is line {n}?", token_budget=4 + 3 * n) for n in range(4)]
+    expected = [model.generate(**job, max_new_tokens=STEPS, do_sample=False) for job in jobs]
+    got = [[] for _ in jobs]
+
+    def work(number):
+        for _ in range(5):
+            got[number].append(model.generate(**jobs[number], max_new_tokens=STEPS, do_sample=False))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(jobs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for results, answer in zip(got, expected, strict=True):
+        assert len(results) == 5
+        assert all(torch.equal(result, answer) for result in results)
+
+
+class Interrupt(StoppingCriteria):
+    def __call__(self, input_ids, scores, **kwargs):
+        raise KeyboardInterrupt("in the middle of a generation")
+
+
+def test_an_interrupted_call_leaves_no_state(tiny_config, new_model, make_inputs, page):
+    model = new_model(tiny_config())
+    inputs, other = make_inputs(page(), token_budget=9), make_inputs(page(200, 32, 3), token_budget=5)
+    before, expected = set(vars(model.model)), generate(model, inputs)
+    with pytest.raises(KeyboardInterrupt):
+        generate(model, other, stopping_criteria=StoppingCriteriaList([Interrupt()]))
+    again = generate(model, inputs)
+    assert torch.equal(torch.stack(expected.logits), torch.stack(again.logits))
+    assert set(vars(model.model)) == before
+
+
+def test_training_after_generation_equals_training_before(tiny_config, new_model, make_inputs, page):
+    model = new_model(tiny_config())
+    inputs = make_inputs([page(), page(64, 64, 1)], token_budget=9)
+    labels = inputs["input_ids"]
+    with torch.no_grad():
+        before = model.train()(**inputs, labels=labels).loss
+        model.eval()
+        generate(model, make_inputs(page(200, 32, 3), token_budget=5))
+        assert torch.equal(model.train()(**inputs, labels=labels).loss, before)
+
+
+def test_inputs_are_left_as_they_were(tiny_model, make_inputs, page):
+    inputs = make_inputs([page(), page(64, 64, 1)], token_budget=9)
+    copied = copy.deepcopy(dict(inputs))
+    generate(tiny_model(), inputs)
+    tiny_model().allocate(**inputs)
+    assert set(inputs) == set(copied)
+    assert all(torch.equal(inputs[name], copied[name]) for name in copied)
