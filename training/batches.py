@@ -119,15 +119,18 @@ def _turns(random: Random, page: Page, stage, split: str) -> list[tuple[str, str
 
 
 class Batches(IterableDataset):
-    """The endless stream of a stage's training batches from step `start` on; batch `i` depends on `i` and the seed alone."""
+    """The endless stream of a stage's training batches from step `start` on; batch `i` depends on `i`, the seed and the
+    process's `rank` alone, its grid on `i` and the seed."""
 
-    def __init__(self, stage, seed: int, start: int, size: int):
-        self.stage, self.seed, self.start, self.size = stage, seed, start, size
+    def __init__(self, stage, seed: int, start: int, size: int, rank: int = 0):
+        self.stage, self.seed, self.start, self.size, self.rank = stage, seed, start, size, rank
 
     def __iter__(self) -> Iterator[Batch]:
         worker = torch.utils.data.get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         step = self.start + first
         while True:
-            yield make_batch(self.stage, "train", self.seed * 1_000_003 + step, self.size)
+            number = self.seed * 1_000_003 + step
+            cells, shown = Random(number).choice(self.stage.grids)
+            yield make_batch(self.stage, "train", number * 8 + self.rank, self.size, cells, shown)
             step += stride

@@ -44,10 +44,10 @@ _SEVERAL = Style(fields=(2, 4))
 _WORLD = Style(fields=(1, 4), signs=(0, 2), shapes=(0, 2), dark=0.1)
 
 STAGES = (
-    Stage("aligned", (_ALIGNED,), _native((8, 8)), pass_mark=0.9, transcribe_only=0.3, transcribe_after=1.0),
-    Stage("free", (_PLAIN,), _SMALL, pass_mark=0.85, transcribe_only=0.3, transcribe_after=1.0),
-    Stage("one field", (_ONE,), _MIDDLE, pass_mark=0.85, transcribe_only=0.2, transcribe_after=1.0),
-    Stage("several fields", (_ONE, _SEVERAL), _MIDDLE, pass_mark=0.85, questions=3, transcribe_only=0.2,
+    Stage("aligned", (_ALIGNED,), _native((8, 8)), pass_mark=0.8, transcribe_only=0.3, transcribe_after=1.0),
+    Stage("free", (_PLAIN,), _SMALL, pass_mark=0.8, transcribe_only=0.3, transcribe_after=1.0),
+    Stage("one field", (_ONE,), _MIDDLE, pass_mark=0.8, transcribe_only=0.2, transcribe_after=1.0),
+    Stage("several fields", (_ONE, _SEVERAL), _MIDDLE, pass_mark=0.75, questions=3, transcribe_only=0.2,
           transcribe_after=0.5),
     Stage("world", (_ONE, _SEVERAL, _WORLD), _LARGE + _LARGE + _SCALED, pass_mark=1.0, questions=4, transcribe_only=0.1,
           transcribe_after=0.3),

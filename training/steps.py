@@ -9,6 +9,7 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from training.base_model import MERGE
 from training.batches import GLYPHS, IGNORED, SLOTS, Batch, patches
+from training.speed import one_grid
 
 GLYPH_WEIGHT = 0.5  # of the auxiliary loss, beside the language-model loss
 _EMPTY_WEIGHT = 0.05  # of a slot without a character: nearly all are
@@ -43,7 +44,9 @@ def _positions(model: Qwen3VLForConditionalGeneration, cells: tuple[int, int], s
     return model.model.get_rope_index(torch.zeros(1, length, dtype=torch.long), kinds, image_grid_thw=grid)[0]
 
 
-def answer_logits(model: Qwen3VLForConditionalGeneration, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def answer_logits(
+    model: Qwen3VLForConditionalGeneration, batch: Batch
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Logits (n, vocabulary) at the n labelled places, their labels (n,), and the merged visual tokens.
 
     Padding needs no mask: it stands at the right, behind everything that is labelled.
@@ -53,7 +56,9 @@ def answer_logits(model: Qwen3VLForConditionalGeneration, batch: Batch) -> tuple
     grid = torch.tensor([[1, batch.cells[0] * MERGE, batch.cells[1] * MERGE]] * size, device=device)
     start = int((batch.input_ids[0] == model.config.image_token_id).int().argmax())
     positions = _positions(model, batch.cells, start, length).to(device)
-    features = model.model.get_image_features(patches(batch.images.to(device)), grid, return_dict=True)
+    pixels = patches(batch.images.to(device))
+    extra = one_grid(model, len(pixels) // size, size)
+    features = model.model.get_image_features(pixels, grid, return_dict=True, **extra)
     tokens = torch.cat(features.pooler_output)
     hidden = model.model(
         input_ids=batch.input_ids.to(device), mm_encoder_outputs={"image": features},

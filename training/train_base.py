@@ -6,6 +6,8 @@ Writes under --out: state.pt (everything to resume from), metrics.jsonl, and exp
 import argparse
 import json
 import math
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -13,9 +15,11 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
+from training import parallel
 from training.base_model import build_model, export
 from training.batches import Batches, make_batch
 from training.curriculum import STAGES, Stage
+from training.speed import speed_up
 from training.steps import GLYPH_WEIGHT, GlyphHead, exact_matches, losses
 
 
@@ -24,10 +28,13 @@ class Trainer:
 
     def __init__(self, options: argparse.Namespace, stages: tuple[Stage, ...] = STAGES):
         self.options, self.stages = options, stages
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.rank, self.processes = parallel.start()
+        self.device = torch.device("cuda", self.rank) if torch.cuda.is_available() else torch.device("cpu")
         self.dtype = torch.bfloat16
         self.model = build_model(options.seed).to(self.device).train()
         self.glyph_head = GlyphHead(self.model.config.text_config.hidden_size).to(self.device)
+        if options.compile:
+            speed_up(self.model)
         self.parameters = [*self.model.parameters(), *self.glyph_head.parameters()]
         decayed = [p for p in self.parameters if p.ndim > 1]
         plain = [p for p in self.parameters if p.ndim <= 1]
@@ -58,10 +65,13 @@ class Trainer:
         self.cooling_since, self.best = saved["cooling_since"], saved["best"]
 
     def save(self) -> None:
-        """Writes the state file, whole or not at all."""
+        """Writes the state file, whole or not at all, and the export; the first process only."""
+        if self.rank:
+            return
         path = self.options.out / "state.pt"
         torch.save(self.state(), path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
+        export(self.model, self.options.out / "export")
 
     def learning_rate(self) -> float:
         """Linear warm-up, then constant, then a cosine to a twentieth from the step on that the cool-down began."""
@@ -77,6 +87,7 @@ class Trainer:
             group["lr"] = self.learning_rate()
         language, glyphs = losses(self.model, self.glyph_head, batch, self.dtype)
         (language + GLYPH_WEIGHT * glyphs).backward()
+        parallel.average_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -87,15 +98,15 @@ class Trainer:
         }  # fmt: skip
 
     def evaluate(self, pages: int) -> float:
-        """Share of held-out questions of this stage answered exactly, over all its grids."""
+        """Share of about that many held-out questions of this stage answered exactly, over all its grids."""
         self.model.eval()
-        size, right, total = 32, 0, 0
-        for index in range(-(-pages // size)):
+        size, right, total = 16, 0, 0
+        for index in range(self.rank, max(self.processes, pages // size), self.processes):
             batch = make_batch(self.stages[self.stage], "held_out", index, size)
             right += int(exact_matches(self.model, batch, self.dtype).sum())
             total += size
         self.model.train()
-        return right / total
+        return parallel.average(right / total, self.device)
 
     def finished(self) -> bool:
         """Whether the cool-down is over."""
@@ -106,8 +117,9 @@ def run(trainer: Trainer) -> list[dict]:
     """Trains until the cool-down or `--steps` ends; returns the metrics of every step of this run."""
     options = trainer.options
     history, began = [], time.monotonic()
-    log = (options.out / "metrics.jsonl").open("a")
-    bar = tqdm(desc=trainer.stages[trainer.stage].name, unit="page", smoothing=0.05)
+    log = (options.out / "metrics.jsonl" if trainer.rank == 0 else Path(os.devnull)).open("a")
+    name = trainer.stages[trainer.stage].name
+    bar = tqdm(desc=name, unit="page", smoothing=0.05, mininterval=1, disable=trainer.rank > 0)
     batches = _batches(trainer)
     last = trainer.step + options.steps if options.steps else math.inf
     while trainer.step < last and not trainer.finished():
@@ -117,6 +129,7 @@ def run(trainer: Trainer) -> list[dict]:
         bar.set_postfix(loss=f"{metrics['loss']:.3f}", glyphs=f"{metrics['glyph_loss']:.3f}")
         metrics["minutes"] = round((time.monotonic() - began) / 60, 2)
         if trainer.step % options.evaluate_every == 0:
+            metrics["minutes"] = round(parallel.average(metrics["minutes"], trainer.device), 2)
             metrics["exact_match"] = trainer.evaluate(options.evaluate_pages)
             if _advance(trainer, metrics["exact_match"], metrics["minutes"]):
                 bar.set_description(trainer.stages[trainer.stage].name)
@@ -125,9 +138,7 @@ def run(trainer: Trainer) -> list[dict]:
         log.flush()
         if trainer.step % options.save_every == 0:
             trainer.save()
-            export(trainer.model, options.out / "export")
     trainer.save()
-    export(trainer.model, options.out / "export")
     bar.close()
     log.close()
     return history
@@ -147,7 +158,8 @@ def _advance(trainer: Trainer, score: float, minutes: float) -> bool:
 
 def _batches(trainer: Trainer):
     options = trainer.options
-    source = Batches(trainer.stages[trainer.stage], options.seed, trainer.step, options.batch_size)
+    own = options.batch_size // trainer.processes
+    source = Batches(trainer.stages[trainer.stage], options.seed, trainer.step, own, trainer.rank)
     return iter(DataLoader(source, batch_size=None, num_workers=options.workers))
 
 
@@ -157,16 +169,20 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/base"), help="folder for state, metrics and export")
     parser.add_argument("--resume", action="store_true", help="go on from state.pt under --out")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch-size", type=int, default=64, help="pages per step")
+    parser.add_argument("--batch-size", type=int, default=64, help="pages per step, of all processes together")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--warmup", type=int, default=50, help="steps")
     parser.add_argument("--cooldown", type=int, default=400, help="steps of falling learning rate at the end")
     parser.add_argument("--minutes", type=float, help="begin the cool-down after that many minutes of this run")
     parser.add_argument("--steps", type=int, help="stop after that many steps of this run, whatever the stage")
-    parser.add_argument("--workers", type=int, default=1, help="processes that draw pages")
+    parser.add_argument("--processes", type=int, default=1, help="that train together, one thread each is best")
+    parser.add_argument("--workers", type=int, default=0, help="processes that draw pages beside training")
     parser.add_argument("--evaluate-every", type=int, default=50, help="steps")
     parser.add_argument("--evaluate-pages", type=int, default=128)
     parser.add_argument("--save-every", type=int, default=100, help="steps")
+    parser.add_argument(
+        "--compile", action="store_true", help="batched attention and compiled layers: twice as fast on a CPU"
+    )
     parser.add_argument("--smoke", action="store_true", help="four small steps, to see that everything runs")
     options = parser.parse_args(arguments)
     if options.smoke:
@@ -178,11 +194,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> list[dict]:
     """Runs the command line; returns the metrics of every step."""
     options = parse(arguments)
+    others = parallel.launch(options.processes, sys.argv[1:] if arguments is None else arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(options)
     if options.resume:
         trainer.load(options.out / "state.pt")
-    return run(trainer)
+    history = run(trainer)
+    for process in others:
+        process.wait()
+    return history
 
 
 if __name__ == "__main__":

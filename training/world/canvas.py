@@ -45,7 +45,9 @@ class Canvas:
                 return box
         return None
 
-    def write(self, text: str, left: int, baseline: int, font: str, size: int, fill: tuple[int, int, int], pitch: int = 0) -> Box:
+    def write(
+        self, text: str, left: int, baseline: int, font: str, size: int, fill: tuple[int, int, int], pitch: int = 0
+    ) -> Box:
         """Writes one line and returns the box of its ink; with a `pitch`, every character takes that many pixels."""
         loaded = load_font(font, size)
         if pitch:

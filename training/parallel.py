@@ -1,0 +1,54 @@
+"""Several processes that train as one: ``python -m training.train_base --processes 2``, or under torchrun.
+
+On a CPU one single-threaded process per core keeps its pace beside other work, where two threads that meet after every
+operation wait for each other. Alone, every function here is the identity.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+
+import torch
+from torch import distributed
+
+
+def launch(processes: int, arguments: list[str]) -> list[subprocess.Popen]:
+    """Starts the other processes of a run of ``training.train_base`` with the same arguments, and makes this one the first."""
+    if processes == 1 or "WORLD_SIZE" in os.environ:
+        return []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ.update(WORLD_SIZE=str(processes), RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    command = [sys.executable, "-m", "training.train_base", *arguments]
+    return [subprocess.Popen(command, env={**os.environ, "RANK": str(rank)}) for rank in range(1, processes)]
+
+
+def start() -> tuple[int, int]:
+    """Joins the processes that `launch` or torchrun started; returns (this process's number, how many there are)."""
+    if "WORLD_SIZE" not in os.environ:
+        return 0, 1
+    if not distributed.is_initialized():
+        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def average_gradients(parameters: list[torch.nn.Parameter]) -> None:
+    """Replaces every gradient by its mean over the processes. A parameter without a gradient counts as zero."""
+    if not distributed.is_initialized():
+        return
+    flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    for parameter, mean in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = mean.view_as(parameter)
+
+
+def average(number: float, device: torch.device) -> float:
+    """The mean of a number over the processes, the same in all of them."""
+    if not distributed.is_initialized():
+        return number
+    value = torch.tensor(number, device=device, dtype=torch.float32)
+    distributed.all_reduce(value)
+    return value.item() / distributed.get_world_size()
