@@ -49,10 +49,10 @@ def luminance_entropy(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor
     """
     level = luminance * (ENTROPY_BINS - 1)
     bins = torch.arange(ENTROPY_BINS, device=luminance.device)[:, None, None]
-    shares = (1 - (level - bins).abs()).clamp_(min=0)  # (bins, H, W)
+    distance = (level - bins).abs_().clamp_(max=1)  # (bins, H, W); a pixel's share of a bin is 1 - its distance
     fraction = level - level.floor()
     sharing = -(torch.xlogy(fraction, fraction) + torch.xlogy(1 - fraction, 1 - fraction))
-    histogram = binomial_mean(F.avg_pool2d(shares, cell_pixels))
+    histogram = binomial_mean(1 - F.avg_pool2d(distance, cell_pixels))
     sharing = binomial_mean(F.avg_pool2d(sharing[None], cell_pixels))[0]
     entropy = -torch.xlogy(histogram, histogram).sum(0) - sharing
     return (entropy / math.log(ENTROPY_BINS)).clamp(0, 1)
@@ -124,7 +124,7 @@ def _direction_errors(luminance: torch.Tensor, distance: int) -> tuple[torch.Ten
 
 
 class PerspectivalScorer(nn.Module):
-    """Perspectival knowing: what stands out. A fixed centre-surround prior plus a learned correction, zero at start."""
+    """Perspectival knowing: what stands out. A fixed centre-surround prior, and a learned residual behind a gate."""
 
     def __init__(self, hidden_channels: int = 16, texture_channels: int = len(TEXTURE_CHANNELS)):
         super().__init__()
@@ -138,18 +138,20 @@ class PerspectivalScorer(nn.Module):
         self.first = Float32Conv2d(texture_channels, hidden_channels, 3, padding=1, padding_mode="replicate")
         self.second = Float32Conv2d(hidden_channels, hidden_channels, 3, padding=1, padding_mode="replicate")
         self.last = Float32Conv2d(hidden_channels, 1, 1)
+        # A parameter of its own, not zeros in the last layer: transformers calls a remote model's _init_weights only
+        # for modules that directly hold a missing parameter, and would fill that layer with its usual normal noise.
+        self.gate = nn.Parameter(torch.empty(1))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The untrained state: random features, a zero output layer."""
-        for layer in (self.first, self.second):
+        """The untrained state: random features behind a gate of zero."""
+        for layer in (self.first, self.second, self.last):
             init.kaiming_uniform_(layer.weight, nonlinearity="relu")
             init.zeros_(layer.bias)
-        init.zeros_(self.last.weight)
-        init.zeros_(self.last.bias)
+        init.zeros_(self.gate)
 
     def forward(self, texture: torch.Tensor) -> torch.Tensor:
-        """(h, w) float32: `saliency_prior` in [0, 1] plus a correction in (-1, 1) that is exactly 0 before training.
+        """(h, w) float32: `saliency_prior` in [0, 1], plus gate * a residual in (-1, 1); exactly the prior before training.
 
         `texture` is (texture_channels, h, w), its first 13 channels those of `TEXTURE_CHANNELS`.
         """
@@ -157,7 +159,7 @@ class PerspectivalScorer(nn.Module):
         with torch.autocast(texture.device.type, enabled=False):
             texture = texture.float()
             hidden = F.gelu(self.second(F.gelu(self.first(texture[None]))))
-            return saliency_prior(texture) + torch.tanh(self.last(hidden))[0, 0]
+            return saliency_prior(texture) + self.gate.float() * torch.tanh(self.last(hidden))[0, 0]
 
 
 def saliency_prior(texture: torch.Tensor) -> torch.Tensor:

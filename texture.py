@@ -106,7 +106,7 @@ def texture_array(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tenso
         columns = (torch.arange(width, device=canvas.device) + 0.5) / width
         # Luminance spread reaches 0.5 at most: doubled, every feature spans [0, 1].
         features = torch.cat([colour, torch.stack([2 * deviation, magnitude.clamp(max=1)])])
-        membership, contrast = cluster_cells(features.flatten(1).T)
+        membership, contrast = cluster_cells(features.flatten(1))
         return torch.stack(
             [
                 *colour,
@@ -186,7 +186,7 @@ def centre_surround(maps: torch.Tensor) -> torch.Tensor:
 def cluster_cells(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """How surely each cell belongs to its cluster, and how much that differs from the page; each (N,), in [0, 1].
 
-    `features` is (N, D) in [0, 1]. Soft k-means with up to `CLUSTER_COUNT` clusters, no randomness: the first centre is
+    `features` is (D, N) in [0, 1]. Soft k-means with up to `CLUSTER_COUNT` clusters, no randomness: the first centre is
     the cell nearest to the page's mean, each next one the cell farthest from all centres so far (the first in raster
     order of equals), and none is opened within two spreads of another, so a constant page has one cluster.
 
@@ -195,16 +195,16 @@ def cluster_cells(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     the more different its kind, the higher. It is averaged over the cell's responsibilities, so that it is continuous
     in the image.
     """
-    cells, size = features.shape
+    size, cells = features.shape
     centres, is_open = _farthest_point_centres(features)
     for _ in range(CLUSTER_ITERATIONS):
-        responsibility = _responsibility(features, centres, is_open)
-        weight = responsibility.sum(0)[:, None]  # (k, 1)
-        centres = torch.where(weight > 1e-6, responsibility.T @ features / weight.clamp(min=1e-6), centres)
+        responsibility = _responsibility(features, centres, is_open)  # (k, N)
+        weight = responsibility.sum(1)
+        centres = torch.where(weight > 1e-6, features @ responsibility.T / weight.clamp(min=1e-6), centres)  # (D, k)
     responsibility = _responsibility(features, centres, is_open)
-    distances = (centres[:, None] - centres[None]).square().sum(-1).sqrt()  # (k, k)
-    contrast = distances @ (responsibility.sum(0) / cells) / size**0.5
-    return responsibility.amax(1), (responsibility @ contrast).clamp(0, 1)
+    distances = (centres[:, :, None] - centres[:, None]).square().sum(0).sqrt()  # (k, k)
+    contrast = distances @ (responsibility.sum(1) / cells) / size**0.5
+    return responsibility.amax(0), (contrast @ responsibility).clamp(0, 1)
 
 
 def binomial_mean(maps: torch.Tensor, rounds: int = 1) -> torch.Tensor:
@@ -230,17 +230,17 @@ def dilate(maps: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def _farthest_point_centres(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    distance = (features - features.mean(0)).square().sum(1)
+    distance = (features - features.mean(1, keepdim=True)).square().sum(0)
     # index_select, because indexing with a tensor of one number would wait for the device.
     index = _rounded(distance).argmin(0, keepdim=True)
-    centres, opened = [features.index_select(0, index)], [torch.ones_like(index, dtype=torch.bool)]
+    centres, opened = [features.index_select(1, index)], [torch.ones_like(index, dtype=torch.bool)]
     nearest = torch.full_like(distance, torch.inf)
     for _ in range(CLUSTER_COUNT - 1):
-        nearest = torch.minimum(nearest, (features - centres[-1]).square().sum(1))
+        nearest = torch.minimum(nearest, (features - centres[-1]).square().sum(0))
         index = _rounded(nearest).argmax(0, keepdim=True)
-        centres.append(features.index_select(0, index))
+        centres.append(features.index_select(1, index))
         opened.append(nearest.index_select(0, index) > (2 * CLUSTER_SPREAD) ** 2)
-    return torch.cat(centres), torch.cat(opened)
+    return torch.cat(centres, dim=1), torch.cat(opened)
 
 
 def _rounded(distance: torch.Tensor) -> torch.Tensor:
@@ -249,8 +249,8 @@ def _rounded(distance: torch.Tensor) -> torch.Tensor:
 
 
 def _responsibility(features: torch.Tensor, centres: torch.Tensor, is_open: torch.Tensor) -> torch.Tensor:
-    squared = (features[:, None] - centres[None]).square().sum(-1)  # (N, k)
-    return (-squared / (2 * CLUSTER_SPREAD**2)).masked_fill(~is_open, -torch.inf).softmax(1)
+    squared = (features[:, None] - centres[:, :, None]).square().sum(0)  # (k, N)
+    return (-squared / (2 * CLUSTER_SPREAD**2)).masked_fill(~is_open[:, None], -torch.inf).softmax(0)
 
 
 def _window_sum(maps: torch.Tensor, radius: int) -> torch.Tensor:

@@ -61,12 +61,12 @@ def test_entropy_counts_the_neighbours_by_half():
 
 
 def test_stroke_density_of_one_line():
-    """One black column in a cell of 8: covered 1/8, 1.1 * 0.125 / (0.125 + 0.1) = 0.611111; nothing in a cell half black,
-    because a square of 5 pixels fits into the black half and into the white one."""
-    canvas = torch.ones(3, 8, 24)
-    canvas[:, :, 3] = 0
+    """One yellow column (no blue) on white in a cell of 8: covered 1/8, 1.1 * 0.125 / (0.125 + 0.1) = 0.611111. Nothing
+    where white meets black, at column 20: a square of 5 pixels fits on either side."""
+    canvas = torch.ones(3, 8, 32)
+    canvas[2, :, 3] = 0
     canvas[:, :, 20:] = 0
-    torch.testing.assert_close(stroke_density(canvas, 8), torch.tensor([[0.611111, 0, 0]]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(stroke_density(canvas, 8), torch.tensor([[0.611111, 0, 0, 0]]), atol=1e-5, rtol=0)
 
 
 def test_incompressibility_of_a_ramp_and_of_a_lattice():
@@ -307,10 +307,10 @@ def test_the_odd_one_out_stands_out():
 
 
 def test_perspective_learns_from_the_first_step():
-    """Step one reaches the zero output layer alone, step two all of it."""
+    """Step one opens the gate, step two reaches everything behind it."""
     torch.manual_seed(0)
     scorer, texture = PerspectivalScorer(), random_texture()
-    _assert_gradients(scorer, lambda: scorer(texture), at_first={"last.weight", "last.bias"})
+    _assert_gradients(scorer, lambda: scorer(texture), at_first={"gate"})
 
 
 def test_perspective_takes_more_channels_and_refuses_fewer():
@@ -327,10 +327,11 @@ def test_perspective_takes_more_channels_and_refuses_fewer():
 SIZES = {"texture_channels": 13, "merger_input_size": 24, "deepstack_sizes": [20, 20], "query_size": 32}
 
 
-def participant(gate: float = 0.0, **sizes) -> ParticipatoryScorer:
+def participant(gate: float | None = None, **sizes) -> ParticipatoryScorer:
     torch.manual_seed(0)
     scorer = ParticipatoryScorer(**(SIZES | sizes), hidden_size=16)
-    torch.nn.init.constant_(scorer.gate, gate)
+    if gate is not None:
+        torch.nn.init.constant_(scorer.gate, gate)
     return scorer
 
 

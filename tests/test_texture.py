@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from arrcoc.texture import TEXTURE_CHANNELS, cluster_cells, pixel_canvas, texture_array
+from arrcoc.texture import TEXTURE_CHANNELS, cluster_cells, orientation_energy, pixel_canvas, texture_array
 
 GRIDS = [(1, 1), (1, 113), (113, 1), (7, 9), (128, 128)]
 
@@ -70,8 +70,8 @@ def test_saliency_intensity_of_one_bright_cell():
     """A cell of 1.0 in the middle of 3 x 3 cells of 0.2; surrounds of radius 1, 3 and 7, the cell itself left out.
 
     Middle: all 8 others are 0.2 at every radius: 0.8. Corner: radius 1 has 3 others, (0.2 + 0.2 + 1) / 3 = 0.46667,
-    differing by 0.26667; radius 3 and 7 have all 8, (7 * 0.2 + 1) / 8 = 0.3, differing by 0.1: mean 0.15556. Side: radius
-    1 has 5 others, (4 * 0.2 + 1) / 5 = 0.36, differing by 0.16; then 0.1 and 0.1: mean 0.12.
+    differing by 0.26667; radius 3 and 7 have all 8, (7 * 0.2 + 1) / 8 = 0.3, differing by 0.1: mean 0.15556. Side:
+    radius 1 has 5 others, (4 * 0.2 + 1) / 5 = 0.36, differing by 0.16; then 0.1 and 0.1: mean 0.12.
     """
     canvas = grey(12, 12, 0.2)
     canvas[:, 4:8, 4:8] = 1
@@ -83,8 +83,8 @@ def test_saliency_intensity_of_one_bright_cell():
 def test_saliency_colour_of_a_red_cell_on_white():
     """Red: red-green 1 - 0 = 1, blue-yellow 0 - (1 + 0) / 2 = -0.5; white: 0 and 0.
 
-    Middle: (1 + 0.5) / 2 = 0.75 at every radius. Corner: radius 1, one of 3 others is red: 0.75 / 3 = 0.25; radius 3 and
-    7, one of 8: 0.09375: mean (0.25 + 2 * 0.09375) / 3 = 0.145833.
+    Middle: (1 + 0.5) / 2 = 0.75 at every radius. Corner: radius 1, one of 3 others is red: 0.75 / 3 = 0.25; radius 3
+    and 7, one of 8: 0.09375: mean (0.25 + 2 * 0.09375) / 3 = 0.145833.
     """
     canvas = grey(12, 12, 1)
     canvas[1:, 4:8, 4:8] = 0
@@ -95,16 +95,22 @@ def test_saliency_colour_of_a_red_cell_on_white():
 
 def test_saliency_orientation_of_a_stroke():
     """A white line, pixel column 6, in the middle one of three cells of 4 pixels: the horizontal derivative is 1 in size at
-    columns 5 and 7, so its mean square is 2 / 4 = 0.5, the vertical one's is 0. Along 0, 45, 90, 135 degrees: 0.5, 0.25,
-    0, 0.25; roots 0.70711, 0.5, 0, 0.5; mean 0.42678, and the other cells hold nothing.
+    columns 5 and 7, so its mean square is 2 / 4 = 0.5, the vertical one's is 0. Along 0, 45, 90, 135 degrees: 0.5,
+    0.25, 0, 0.25; roots 0.70711, 0.5, 0, 0.5; mean 0.42678, and the other cells hold nothing.
 
-    Middle: 0.42678. Ends: radius 1 sees the middle alone, 0.42678; radius 3 and 7 see it and the other end, half of that,
-    0.21339: mean 0.28452.
+    Middle: 0.42678. Ends: radius 1 sees the middle alone, 0.42678; radius 3 and 7 see it and the other end, half of
+    that, 0.21339: mean 0.28452.
     """
     canvas = grey(4, 12, 0)
     canvas[:, :, 6] = 1
     expected = torch.tensor([[0.28452, 0.42678, 0.28452]])
     torch.testing.assert_close(channel(canvas, (1, 3), "saliency_orientation"), expected, atol=1e-5, rtol=0)
+
+
+def test_orientation_energy_of_a_diagonal():
+    """A gradient of (1, 1): 1 along 0 degrees and along 90, sqrt(2) along itself, 45, nothing across, 135."""
+    energy = orientation_energy(*torch.ones(3, 1, 1))
+    torch.testing.assert_close(energy.flatten(), torch.tensor([1, 1.414214, 1, 0]))
 
 
 def test_cluster_membership_is_one_half_between_two_clusters():
@@ -114,7 +120,7 @@ def test_cluster_membership_is_one_half_between_two_clusters():
 
     On a page of black and white halves every cell is six spreads from the other kind: 1 everywhere.
     """
-    features = torch.tensor([0, 0, 0.18, 0.36, 0.36, 1, 1])[:, None]
+    features = torch.tensor([[0, 0, 0.18, 0.36, 0.36, 1, 1]])
     membership, _ = cluster_cells(features)
     assert membership[2].item() == pytest.approx(0.5, abs=1e-4)
     assert membership[5:].tolist() == pytest.approx([1, 1], abs=1e-4)
@@ -170,11 +176,11 @@ def test_canvas_keeps_left_left_and_right_right():
 
 
 def test_a_fine_stripe_pattern_is_antialiased():
-    """Stripes of one pixel, shrunk 8 times: even grey, 0.5, where sampling every eighth pixel would give 0 or 1."""
+    """One column in four white, shrunk 8 times: even grey, 0.25; interpolating between two columns would give 0.5."""
     image = torch.zeros(3, 512, 512, dtype=torch.uint8)
-    image[:, :, ::2] = 255
+    image[:, :, ::4] = 255
     red = channel(pixel_canvas(image, (4, 4)), (4, 4), "red")
-    torch.testing.assert_close(red, torch.full((4, 4), 0.5), atol=0.01, rtol=0)
+    torch.testing.assert_close(red, torch.full((4, 4), 0.25), atol=0.01, rtol=0)
 
 
 @pytest.mark.parametrize("grid_hw", GRIDS)
