@@ -1,6 +1,9 @@
 """Any picture a user may have, as RGB: what a PIL image, an array or a file has to be before it can be encoded."""
 
+import base64
+import binascii
 import os
+from io import BytesIO
 
 import numpy as np
 import torch
@@ -14,8 +17,8 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     """`source` with local files opened, and every picture and array as a PIL image: RGB of 8 bits, upright by its EXIF tag.
 
     16-bit pictures are scaled to 8 bits (PIL would clip them to white); CMYK, palette, grey and alpha go through PIL's own
-    conversion, like in stock Qwen3-VL. Lists are converted entry by entry; URLs and base64 strings are left to the image
-    processor, as is what is no picture at all.
+    conversion, like in stock Qwen3-VL. Lists are converted entry by entry; URLs are left to the image processor, as is what
+    is no picture at all.
 
     Args:
         source: path, URL, base64 string, PIL image, array or tensor, or a list of these.
@@ -24,14 +27,14 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
 
     Raises:
         FileNotFoundError: a path-like string with no file behind it.
-        ValueError: the file is no picture, is damaged, or has no pixels, or an array is no picture.
+        ValueError: the file or text is no picture, is damaged, or has no pixels, or an array is no picture.
     """
     if isinstance(source, (list, tuple)):
         return [open_picture(entry, data_format, keep_arrays) for entry in source]
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, str):
-        return source if _is_remote(source) else _open_file(source)
+        return _open_text(source)
     if isinstance(source, Image.Image):
         return to_rgb(source, "the image")
     if isinstance(source, (np.ndarray, torch.Tensor)) and not keep_arrays:
@@ -39,24 +42,31 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     return source
 
 
-def _is_remote(source: str) -> bool:
-    if source.startswith(("http://", "https://", "data:")):
-        return True
-    # Base64 of an image is long and has no file extension; what is short or looks like a path is one.
-    return not os.path.exists(source) and len(source) > 255
-
-
-def _open_file(path: str) -> Image.Image:
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"there is no image file {path!r}; check the path")
+def _open_text(source: str):
+    if source.startswith(("http://", "https://")):
+        return source
+    # A path has at most 255 characters between two slashes; base64 of an image is longer.
+    if not source.startswith("data:") and (len(source) <= 255 or os.path.exists(source)):
+        if not os.path.isfile(source):
+            raise FileNotFoundError(f"there is no image file {source!r}; check the path")
+        return _open_file(source, source)
+    name = f"the base64 text {source[:20]}..."
     try:
-        with Image.open(path) as image:
+        content = base64.b64decode(source.partition(",")[2] if source.startswith("data:") else source)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"{name} can't be decoded ({error}); pass a path, a URL or the base64 of an image") from error
+    return _open_file(BytesIO(content), name)
+
+
+def _open_file(file, name: str) -> Image.Image:
+    try:
+        with Image.open(file) as image:
             image.load()
-            return to_rgb(image, path)
+            return to_rgb(image, name)
     except UnidentifiedImageError as error:
-        raise ValueError(f"{path} is not a picture that PIL reads; convert it to PNG or JPEG") from error
+        raise ValueError(f"{name} is not a picture that PIL reads; convert it to PNG or JPEG") from error
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} can't be read as a picture ({error}); it may be truncated or too large") from error
+        raise ValueError(f"{name} can't be read as a picture ({error}); it may be truncated or too large") from error
 
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
@@ -68,14 +78,20 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.width == 0 or image.height == 0:
         raise ValueError(f"{name} is {image.width} x {image.height} pixels; pass an image with at least one pixel")
     try:
+        image.load()  # PIL opens a file without reading it
         image = ImageOps.exif_transpose(image)
-        if image.mode in _DEEP_MODES:
-            return _from_deep(image, name)
-        if image.mode == "F":
-            raise ValueError(f"{name} has floating-point pixels of unknown scale; convert it to 8-bit RGB first")
-        return image if image.mode == "RGB" else image.convert("RGB")
-    except OSError as error:
+    except (OSError, SyntaxError) as error:
         raise ValueError(f"{name} can't be read as a picture ({error}); it may be truncated") from error
+    if image.mode in _DEEP_MODES:
+        return _from_deep(image, name)
+    if image.mode == "F":
+        raise ValueError(f"{name} has floating-point pixels of unknown scale; convert it to 8-bit RGB first")
+    try:
+        return image if image.mode == "RGB" else image.convert("RGB")
+    except ValueError as error:
+        raise ValueError(
+            f"{name} has mode {image.mode}, which PIL can't convert; convert it to 8-bit RGB first"
+        ) from error
 
 
 def _from_deep(image: Image.Image, name: str) -> Image.Image:
