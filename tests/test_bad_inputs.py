@@ -1,0 +1,539 @@
+"""Bad and unusual inputs: each works, or raises an error that says what to do, and leaves processor and model as they were.
+
+Refusals go: a good input works, one thing is broken, the error names it, and repaired it works again.
+"""
+
+import base64
+import copy
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from transformers.utils import is_torchvision_available
+
+IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+PROMPT = f"<|im_start|>user\n{IMAGE}what is it?<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.fixture
+def model(tiny_model):
+    return tiny_model()
+
+
+@pytest.fixture(autouse=True)
+def unchanged(processor, model):
+    """Fails a test that leaves anything changed on the shared processor or model."""
+    before = state_of(processor, model)
+    yield
+    after = state_of(processor, model)
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        equal = torch.equal(value, after[name]) if isinstance(value, torch.Tensor) else value == after[name]
+        assert equal, f"{name} has changed"
+
+
+def state_of(processor, model) -> dict:
+    """Everything that a call could change: weights, buffers, plain attributes of all modules, configs, tokens."""
+    state = {f"weight {name}": value.clone() for name, value in model.state_dict().items()}
+    for name, buffer in model.named_buffers():
+        state[f"buffer {name}"] = buffer.clone()
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, (bool, int, float, str, torch.Tensor, type(None))) and name != "rope_deltas":
+                state[f"{path}.{name}"] = value.clone() if isinstance(value, torch.Tensor) else value
+    state["config"] = copy.deepcopy(model.config.to_dict())
+    state["generation config"] = copy.deepcopy(model.generation_config.to_dict())
+    state["processor"] = copy.deepcopy(processor.to_dict())
+    state["processor attributes"] = sorted(vars(processor))
+    state["vocabulary"] = len(processor.tokenizer)
+    state["padding side"] = processor.tokenizer.padding_side
+    return state
+
+
+def call(processor, images, text=PROMPT, **kwargs):
+    return processor(images=images, text=text, return_tensors="pt", **{"token_budget": 4} | kwargs)
+
+
+@torch.no_grad()
+def answer(processor, model, images, **kwargs) -> torch.Tensor:
+    """The whole way, from a picture to logits; they must be finite."""
+    logits = model(**call(processor, images, **kwargs)).logits
+    assert logits.isfinite().all()
+    return logits
+
+
+# --- pictures that are refused
+
+
+@pytest.fixture
+def files(page, tmp_path):
+    """Files that are no readable picture, by name, and the good one that they were made of."""
+    page().save(tmp_path / "good.png")
+    page().save(tmp_path / "good.jpg")
+    png, jpg = ((tmp_path / name).read_bytes() for name in ("good.png", "good.jpg"))
+    broken = {
+        "truncated.png": png[: len(png) // 2],
+        "header.png": png[:20],
+        "truncated.jpg": jpg[: len(jpg) // 2],
+        "flipped.png": png[:60] + bytes(255 - byte for byte in png[60:90]) + png[90:],
+        "empty.png": b"",
+        "text.png": b"this is no picture",
+        "page.pdf": b"%PDF-1.7\n1 0 obj\n<<>>\nendobj\n",
+        "vector.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
+    }
+    for name, content in broken.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder.png").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("truncated.png", "truncated"),
+        ("header.png", "truncated|not a picture that PIL reads"),
+        ("truncated.jpg", "truncated"),
+        ("flipped.png", "can't be read as a picture"),
+        ("empty.png", "not a picture that PIL reads"),
+        ("text.png", "not a picture that PIL reads; convert it to PNG or JPEG"),
+        ("page.pdf", "not a picture that PIL reads"),
+        ("vector.svg", "not a picture that PIL reads"),
+        ("folder.png", "there is no image file"),
+        ("missing.png", "there is no image file .* check the path"),
+    ],
+)
+def test_files_that_are_no_picture(processor, chat, files, name, says):
+    """As a path, as a string, among good ones, and within a chat; the message names the file."""
+    path = files / name
+    messages = [{"role": "user", "content": [{"type": "image", "path": str(path)}, {"type": "text", "text": "what?"}]}]
+    attempts = [
+        lambda: call(processor, path),
+        lambda: call(processor, str(path)),
+        lambda: call(processor, [files / "good.png", path], [PROMPT, PROMPT], padding=True),
+        lambda: processor.apply_chat_template(messages, tokenize=True, return_dict=True),
+    ]
+    for attempt in attempts:
+        with pytest.raises((ValueError, FileNotFoundError), match=says) as error:
+            attempt()
+        assert name in str(error.value)
+    messages[0]["content"][0]["path"] = str(files / "good.png")
+    assert "pixel_values" in processor.apply_chat_template(messages, tokenize=True, return_dict=True)
+    assert call(processor, files / "good.jpg")["image_token_counts"].tolist() == [4]
+
+
+@pytest.mark.parametrize("name", ["truncated.png", "truncated.jpg", "flipped.png"])
+def test_a_damaged_picture_that_pil_opens_lazily(processor, files, name):
+    with Image.open(files / name) as image, pytest.raises(ValueError, match="the image can't be read as a picture"):
+        call(processor, image)
+
+
+def test_base64_that_is_no_picture(processor, files):
+    """The message shows the beginning of the text, not all of it."""
+    for content in (b"no picture " * 60, (files / "good.png").read_bytes()[:-300]):
+        text = base64.b64encode(content).decode()
+        for form in (text, "data:image/png;base64," + text):
+            with pytest.raises(ValueError, match=r"the base64 text .* picture") as error:
+                call(processor, form)
+            assert len(str(error.value)) < 250
+    with pytest.raises(ValueError, match="can't be decoded"):
+        call(processor, "data:image/png;base64,abc")
+    text = base64.b64encode((files / "good.png").read_bytes()).decode()
+    assert call(processor, text)["image_token_counts"].tolist() == [4]
+
+
+@pytest.mark.parametrize("size", [(0, 5), (5, 0), (0, 0)])
+def test_no_pixels(processor, size):
+    with pytest.raises(ValueError, match=f"{size[0]} x {size[1]} pixels; pass an image with at least one pixel"):
+        call(processor, Image.new("RGB", size))
+    with pytest.raises(ValueError, match=re.escape(f"({size[1]}, {size[0]}, 3); pass (height, width, 3)")):
+        call(processor, np.zeros((size[1], size[0], 3), np.uint8))
+    call(processor, Image.new("RGB", (1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (np.full((8, 8, 3), np.nan), "NaN or infinity; pass finite values"),
+        (np.full((8, 8, 3), np.inf, np.float32), "NaN or infinity"),
+        (torch.full((3, 8, 8), torch.nan), "NaN or infinity"),
+        (torch.full((3, 8, 8), torch.nan, dtype=torch.bfloat16), "NaN or infinity"),
+        (np.full((8, 8, 3), -0.5), "values -0.5 to -0.5; pass 0 to 1 or 0 to 255, not normalized"),
+        (np.full((8, 8, 3), 256.0), "values 256 to 256"),
+        (np.full((8, 8, 3), 40000, np.uint16), "dtype uint16; pass uint8"),
+        (np.zeros((8, 8, 3), np.int64), "dtype int64; pass uint8"),
+        (np.zeros((8, 8, 3), bool), "dtype bool; pass uint8"),
+        (torch.zeros(3, 8, 8, dtype=torch.int32), "dtype int32; pass uint8"),
+        (np.zeros((8, 8, 4), np.uint8), r"shape \(8, 8, 4\); pass \(height, width, 3\)"),
+        (np.zeros((4, 8, 8), np.uint8), r"shape \(4, 8, 8\)"),
+        (np.zeros((8, 8, 2), np.uint8), r"shape \(8, 8, 2\)"),
+        (np.zeros((1, 8, 3), np.uint8), r"shape \(1, 8, 3\), whose channels may be first or last"),
+        (np.zeros((3, 8, 3), np.uint8), "channels may be first or last; pass input_data_format"),
+        (np.zeros((3, 8, 1), np.uint8), "channels may be first or last"),
+        (np.zeros((2, 2, 2, 8, 8), np.uint8), r"shape \(2, 2, 2, 8, 8\)"),
+    ],
+)
+def test_arrays_that_are_no_picture(processor, array, says):
+    with pytest.raises(ValueError, match=says):
+        call(processor, array)
+
+
+def test_what_is_no_image_at_all(processor):
+    for wrong in (5, {"image": 1}, object()):
+        with pytest.raises((TypeError, ValueError)):
+            call(processor, wrong)
+        with pytest.raises((TypeError, ValueError)):
+            call(processor, [wrong])
+
+
+def test_pictures_of_floating_point_pixels(processor):
+    with pytest.raises(ValueError, match="floating-point pixels of unknown scale; convert it to 8-bit RGB"):
+        call(processor, Image.new("F", (32, 32), 0.5))
+    with pytest.raises(ValueError, match=r"values -1 to -1; 16-bit pictures have 0 to 65535"):
+        call(processor, Image.new("I", (32, 32), -1))
+    with pytest.raises(ValueError, match="values 70000 to 70000"):
+        call(processor, Image.new("I", (32, 32), 70000))
+
+
+# --- unusual pictures that work
+
+
+@pytest.mark.parametrize("size", [(2000, 10), (10, 2000)])
+def test_strip_of_200_to_1(processor, model, size):
+    """250 patches by 2: 125 cells. One more pixel of length is beyond what Qwen3-VL takes."""
+    inputs = call(processor, Image.new("RGB", size, "white"), token_budget="full")
+    assert inputs["image_token_counts"].tolist() == [125]
+    for budget in (1, 7, 124, "full"):
+        answer(processor, model, Image.new("RGB", size, "white"), token_budget=budget)
+    longer = tuple(side + 10 if side == 2000 else side for side in size)
+    with pytest.raises(ValueError, match="aspect ratio must be smaller than 200, got 201"):
+        call(processor, Image.new("RGB", longer))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 1), (1, 150), (3, 40), (17, 3)])
+@pytest.mark.parametrize("budget", [1, "full", "auto"])
+def test_pictures_of_few_pixels(processor, model, size, budget):
+    answer(processor, model, Image.new("RGB", size, "red"), token_budget=budget)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV", "LAB"])
+def test_every_8_bit_mode(processor, model, mode, page):
+    picture = page()
+    if mode == "RGBa":
+        picture = picture.convert("RGBA")
+    picture = Image.new("LAB", picture.size, (128, 128, 128)) if mode == "LAB" else picture.convert(mode)
+    assert picture.mode == mode
+    answer(processor, model, picture)
+
+
+def test_mode_that_pil_cannot_convert(processor, page):
+    picture = page().convert("LA").convert("La")
+    with pytest.raises(ValueError, match="mode La, which PIL can't convert; convert it to 8-bit RGB"):
+        call(processor, picture)
+    call(processor, picture.convert("LA"))
+
+
+def test_transparent_palette(processor):
+    """A palette with a transparent entry reads as its colours, as in stock Qwen3-VL."""
+    picture = Image.new("P", (32, 32), 1)
+    picture.putpalette([0, 0, 0, 200, 100, 50])
+    picture.info["transparency"] = 0
+    (texture,) = call(processor, picture)["texture_images"]
+    assert texture.flatten(1).unique(dim=1).tolist() == [[200], [100], [50]]
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])
+def test_16_bit_pictures_do_not_turn_white(processor, model, mode, tmp_path):
+    """257 g is grey g: 0, 25,700 and 65,535 read 0, 100 and 255. PIL's own conversion would clip at 255."""
+    values = np.repeat(np.array([[0, 25700, 65535]]), 3, axis=0)
+    if mode == "I":
+        picture = Image.fromarray(values.astype(np.int32))
+    else:
+        order = ">" if mode == "I;16B" else "<"
+        picture = Image.frombytes(mode, (3, 3), values.astype(f"{order}u2").tobytes())
+    assert picture.mode == mode
+    large = picture.resize((96, 96), Image.Resampling.NEAREST) if mode == "I" else picture
+    inputs = call(processor, large)
+    seen = inputs["texture_images"][0, :, 256, [0, -1]].tolist()
+    assert seen == [[0, 255]] * 3
+    centre = inputs["texture_images"][0, :, 256, 256].tolist()
+    assert centre == [100] * 3
+    assert inputs["pixel_values"].min() == -1
+    assert inputs["pixel_values"].max() == 1
+    answer(processor, model, large)
+
+
+def test_16_bit_file_and_base64(processor, tmp_path):
+    Image.frombytes("I;16", (32, 32), np.full((32, 32), 25700, np.uint16).tobytes()).save(tmp_path / "scan.png")
+    text = base64.b64encode((tmp_path / "scan.png").read_bytes()).decode()
+    for form in (tmp_path / "scan.png", "data:image/png;base64," + text, Image.open(tmp_path / "scan.png")):
+        assert call(processor, form)["texture_images"].unique().tolist() == [100]
+
+
+def test_8_bit_values_in_a_32_bit_picture_do_not_turn_black(processor):
+    assert call(processor, Image.new("I", (32, 32), 200))["texture_images"].unique().tolist() == [200]
+
+
+def test_exif_orientation(processor):
+    """Orientation 6: stored lying, shown standing."""
+    lying = Image.new("RGB", (128, 64))
+    lying.getexif()[0x0112] = 6
+    assert call(processor, lying)["image_grid_thw"].tolist() == [[1, 16, 8]]
+
+
+def test_first_frame_of_an_animation(processor, tmp_path):
+    frames = [Image.new("RGB", (32, 32), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "page.gif", save_all=True, append_images=frames[1:])
+    texture = call(processor, tmp_path / "page.gif")["texture_images"]
+    assert texture[0, :, 0, 0].tolist() == [255, 0, 0]
+
+
+# --- placeholders
+
+
+def test_placeholders_and_images_must_agree(processor, page):
+    two, one, none = IMAGE * 2 + "what?", IMAGE + "what?", "what?"
+    for images, text, says in [
+        (None, one, "1 <|image_pad|> tokens in the text but no images"),
+        ([], one, "no images were passed"),
+        ([page()], none, "total 0 <|image_pad|> tokens and 1 images"),
+        ([page()], two, "total 2 <|image_pad|> tokens and 1 images"),
+        ([page()] * 2, one, "total 1 <|image_pad|> tokens and 2 images"),
+        ([[page()], []], [one, one], "total 2 <|image_pad|> tokens and 1 images"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(says)):
+            call(processor, images, text, padding=True)
+    assert call(processor, [page()] * 2, two)["image_token_counts"].tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("text", [5, [["what?"]], [None], {"text": "what?"}])
+def test_text_that_is_none(processor, page, text):
+    with pytest.raises((ValueError, TypeError)):
+        call(processor, page(), text)
+
+
+@pytest.fixture
+def inputs(processor, page):
+    return call(processor, page(), token_budget=5)
+
+
+def broken(inputs, **changes):
+    made = {**inputs, **changes}
+    return {name: value for name, value in made.items() if value is not None}
+
+
+@pytest.mark.parametrize("method", ["forward", "generate"])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda good: {"image_token_counts": good["image_token_counts"] + 1}, r"image_token_counts is \[6\], .* \[5\]"),
+        (lambda good: {"texture_images": None}, "texture_images is missing.* make the inputs with ARRCOCProcessor"),
+        (lambda good: {"texture_images": good["texture_images"].repeat(2, 1, 1, 1)}, "texture_images holds 2 images"),
+        (lambda good: {"texture_images": good["texture_images"].float()}, "dtype torch.float32; wanted torch.uint8"),
+        (lambda good: {"query_input_ids": good["query_input_ids"].repeat(2, 1)}, "query_input_ids holds 2 images"),
+        (lambda good: {"image_grid_thw": good["image_grid_thw"].repeat(2, 1)}, "prompt has 1 images .* has 2"),
+    ],
+)
+def test_model_inputs_that_do_not_fit(model, inputs, method, change, says):
+    """Each is refused by `forward` and by `generate`, and the good inputs work afterwards, with the same logits."""
+    run = model if method == "forward" else lambda **kwargs: model.generate(**kwargs, max_new_tokens=1)
+    with torch.no_grad():
+        before = model(**inputs).logits
+        with pytest.raises(ValueError, match=says):
+            run(**broken(inputs, **change(inputs)))
+        assert torch.equal(model(**inputs).logits, before)
+
+
+def test_more_placeholders_than_cells(processor, model, inputs):
+    token = torch.tensor([[processor.image_token_id]])
+    place = int((inputs["input_ids"][0] == processor.image_token_id).nonzero()[0])
+
+    def grown(name, value, by):
+        old = inputs[name]
+        return torch.cat([old[:, :place], value.expand(1, by), old[:, place:]], dim=1)
+
+    one = torch.tensor([[1]])
+    more = {
+        "input_ids": grown("input_ids", token, 44),
+        "attention_mask": grown("attention_mask", one, 44),
+        "mm_token_type_ids": grown("mm_token_type_ids", one, 44),
+        "image_token_counts": None,
+    }
+    with pytest.raises(ValueError, match="49 placeholders but only 48 cells"), torch.no_grad():
+        model(**broken(inputs, **more))
+
+
+def test_no_placeholders_for_an_image(processor, model, inputs):
+    """An image that the prompt does not mention is refused, not encoded for nothing."""
+    text = processor(text="what is it?", return_tensors="pt")
+    with pytest.raises(ValueError, match="the prompt has 0 images"), torch.no_grad():
+        model(**broken(inputs, **text))
+
+
+def test_allocate_without_its_inputs(model, inputs):
+    with pytest.raises(ValueError, match="image_token_counts is missing: allocate"):
+        model.allocate(**broken(inputs, image_token_counts=None))
+    with pytest.raises(ValueError, match="texture_images is missing"):
+        model.allocate(**broken(inputs, texture_images=None))
+    assert model.allocate(**broken(inputs, pixel_values=None)) == []
+    assert len(model.allocate(**inputs)[0]) == 5
+
+
+@pytest.mark.skipif(is_torchvision_available(), reason="with torchvision, videos work")
+def test_image_and_video_without_torchvision(processor, page, chat):
+    """Refused in words, alone and beside an image; the same chat without the video works."""
+    video = np.zeros((4, 32, 32, 3), np.uint8)
+    with pytest.raises(ImportError, match=r"videos need torchvision.* pip install torchvision"):
+        processor(text="<|vision_start|><|video_pad|><|vision_end|>", videos=[video])
+    messages = chat(page())
+    messages[0]["content"].insert(1, {"type": "video", "video": video})
+    with pytest.raises(ImportError, match="videos need torchvision"):
+        processor.apply_chat_template(messages, tokenize=True, return_dict=True)
+    del messages[0]["content"][1]
+    assert "pixel_values" in processor.apply_chat_template(messages, tokenize=True, return_dict=True)
+
+
+# --- checkpoints
+
+
+@pytest.fixture(scope="module")
+def saved(tiny_model, processor, tmp_path_factory):
+    """A folder with a random model and the processor."""
+    folder = tmp_path_factory.mktemp("saved")
+    tiny_model().save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    """A copy of `saved` of the test's own."""
+    return shutil.copytree(saved, tmp_path / "copy")
+
+
+def edit_weights(folder, change):
+    """Applies `change` to the folder's tensors by name, in place."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+def load(folder):
+    return ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder)
+
+
+BASE, OWN = "model.language_model.layers.1.mlp.up_proj.weight", "model.arrcoc.participation.score.weight"
+
+
+def test_good_checkpoint_loads(folder, model):
+    loaded = load(folder).state_dict()
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded[name], value), name
+
+
+@pytest.mark.parametrize("name", [BASE, OWN, "model.visual.merger.linear_fc1.bias"])
+def test_missing_weight(folder, name):
+    edit_weights(folder, lambda tensors: tensors.pop(name))
+    with pytest.raises(ValueError, match="the checkpoint lacks 1 tensors") as error:
+        load(folder)
+    assert name in str(error.value)
+    assert "Download it again" in str(error.value)
+
+
+@pytest.mark.parametrize("name", [BASE, OWN])
+def test_renamed_weight(folder, name):
+    """Both names are in the message; named right again, the folder loads."""
+    wrong = name.replace("weight", "wieght")
+    edit_weights(folder, lambda tensors: tensors.update({wrong: tensors.pop(name)}))
+    with pytest.raises(ValueError, match="the checkpoint lacks 1 tensors") as error:
+        load(folder)
+    assert name in str(error.value)
+    assert wrong in str(error.value)
+    edit_weights(folder, lambda tensors: tensors.update({name: tensors.pop(wrong)}))
+    load(folder)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", [BASE, OWN])
+def test_weight_that_is_not_finite(folder, name, bad):
+    """One value is enough."""
+
+    def change(tensors):
+        tensors[name].view(-1)[3] = bad
+
+    edit_weights(folder, change)
+    with pytest.raises(ValueError, match=f"{re.escape(name)} holds NaN or infinity; the checkpoint is damaged"):
+        load(folder)
+
+
+def test_weight_of_another_shape(folder):
+    edit_weights(folder, lambda tensors: tensors.update({OWN: tensors[OWN][:, :3].contiguous()}))
+    with pytest.raises((RuntimeError, ValueError), match="size"):
+        load(folder)
+
+
+def test_truncated_weights_file(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(Exception, match=r"(?i)header|incomplete|deserializ|safetensors"):
+        load(folder)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="transformers skips _init_weights of modules without parameters of their own, so the tension layer starts random",
+)
+def test_stock_base_gets_a_new_neutral_allocator(folder):
+    """Without any of the allocator's tensors the folder is a stock checkpoint: the gates start at zero."""
+
+    def change(tensors):
+        for name in [name for name in tensors if ".arrcoc." in name]:
+            del tensors[name]
+
+    edit_weights(folder, change)
+    loaded = load(folder)
+    arrcoc = loaded.model.arrcoc
+    assert arrcoc.participation.gate.item() == 0
+    assert arrcoc.balancer.tension.weight.abs().max() == 0
+    assert all(parameter.isfinite().all() for parameter in loaded.parameters())
+
+
+def test_stock_folder_loads(tiny_model, stock_twin, tmp_path):
+    stock_twin(tiny_model()).save_pretrained(tmp_path)
+    loaded = load(tmp_path)
+    assert loaded.model.arrcoc.participation.gate.item() == 0
+    weight = tiny_model().state_dict()[BASE]
+    assert torch.equal(loaded.state_dict()[BASE], weight)
+
+
+def test_config_of_a_newer_version(folder):
+    file = folder / "config.json"
+    good = file.read_text()
+    file.write_text(good.replace('"arrcoc_version": 1', '"arrcoc_version": 99'))
+    with pytest.raises(ValueError, match=r"arrcoc_version=99 is newer .* update the ARR-COC code files"):
+        load(folder)
+    file.write_text(good)
+    load(folder)
+
+
+def test_bad_dial_given_to_the_model(folder):
+    with pytest.raises(Exception, match="'coverage_floor'"):
+        ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder, coverage_floor=2.0)
+    with pytest.raises(ValueError, match="did you mean coverage_floor"):
+        ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder, coverage_flor=0.2)
+    with pytest.raises(ValueError, match="token_budget is a dial of the processor"):
+        ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder, token_budget=64)
+    loaded = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder, coverage_floor=0.2)
+    assert loaded.model.arrcoc.allocator.coverage_floor == 0.2
+
+
+def test_folder_without_a_processor(folder):
+    for name in ("processor_config.json", "tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    with pytest.raises((OSError, ValueError)):
+        ARRCOCProcessor.from_pretrained(folder)

@@ -1,0 +1,483 @@
+"""The processor: what it emits, which question each image is asked, and that its other outputs are stock Qwen3-VL's."""
+
+import base64
+import json
+import re
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from arrcoc import ARRCOCProcessor
+from arrcoc.picture import open_picture, square, to_pil
+from PIL import Image
+
+IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+OWN = {"texture_images", "query_input_ids", "query_attention_mask", "image_token_counts"}
+
+
+def turn(role: str, text: str) -> str:
+    return f"<|im_start|>{role}\n{text}<|im_end|>\n"
+
+
+def questions(processor, inputs) -> list[str]:
+    """The question of each image, decoded from `query_input_ids`."""
+    rows = zip(inputs["query_input_ids"], inputs["query_attention_mask"], strict=True)
+    return [processor.tokenizer.decode(ids[mask.bool()]) for ids, mask in rows]
+
+
+def placeholders(processor, inputs) -> list[int]:
+    """Image placeholders of each prompt."""
+    return (inputs["input_ids"] == processor.image_token_id).sum(-1).tolist()
+
+
+def random_picture(width: int, height: int, seed: int = 0) -> Image.Image:
+    generator = np.random.default_rng(seed)
+    return Image.fromarray(generator.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def same(left, right) -> bool:
+    return set(left) == set(right) and all(torch.equal(left[name], right[name]) for name in left)
+
+
+# --- outputs
+
+
+def test_shapes_and_dtypes(processor, make_inputs, page):
+    """128 x 96 pixels in cells of 16: 8 x 6 = 48 cells, 16 x 12 patches of 3 * 2 * 8 * 8 values."""
+    inputs = make_inputs(page(128, 96), token_budget=10)
+    length = inputs["input_ids"].shape[1]
+    expected = {
+        "input_ids": ((1, length), torch.int64),
+        "attention_mask": ((1, length), torch.int64),
+        "mm_token_type_ids": ((1, length), torch.int64),
+        "pixel_values": ((192, 384), torch.float32),
+        "image_grid_thw": ((1, 3), torch.int64),
+        "texture_images": ((1, 3, 512, 512), torch.uint8),
+        "query_input_ids": ((1, 32), torch.int64),
+        "query_attention_mask": ((1, 32), torch.int64),
+        "image_token_counts": ((1,), torch.int64),
+    }
+    assert {name: (tuple(value.shape), value.dtype) for name, value in inputs.items()} == expected
+    assert inputs["image_grid_thw"].tolist() == [[1, 12, 16]]
+    assert placeholders(processor, inputs) == inputs["image_token_counts"].tolist() == [10]
+    assert torch.equal(inputs["mm_token_type_ids"] == 1, inputs["input_ids"] == processor.image_token_id)
+    assert set(inputs) <= set(processor.model_input_names)
+
+
+def test_budget_changes_placeholders_alone(make_inputs, page):
+    few, many = make_inputs(page(), token_budget=3), make_inputs(page(), token_budget=9)
+    for name in ("pixel_values", "image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask"):
+        assert torch.equal(few[name], many[name]), name
+    assert many["input_ids"].shape[1] - few["input_ids"].shape[1] == 6
+
+
+def test_text_alone_has_no_image_inputs(processor):
+    for images in (None, [], [[]]):
+        inputs = processor(images=images, text=turn("user", "what is it?"), return_tensors="pt")
+        assert set(inputs) == {"input_ids", "attention_mask", "mm_token_type_ids"}
+
+
+def test_image_alone_is_asked_nothing(processor, page):
+    inputs = processor(images=page(), token_budget=4, return_tensors="pt")
+    assert set(inputs) == OWN | {"pixel_values", "image_grid_thw"}
+    assert inputs["image_token_counts"].tolist() == [4]
+    assert inputs["query_attention_mask"].sum() == 0
+
+
+@pytest.mark.parametrize("return_tensors", [None, "np"])
+def test_other_tensor_types(processor, page, return_tensors):
+    inputs = processor(images=page(), text=IMAGE + "what?", token_budget=4, return_tensors=return_tensors)
+    wanted = processor(images=page(), text=IMAGE + "what?", token_budget=4, return_tensors="pt")
+    assert set(inputs) == set(wanted)
+    for name in wanted:
+        assert np.array_equal(np.asarray(inputs[name]), wanted[name].numpy()), name
+
+
+def test_batch_of_several_sizes(processor, make_inputs, page):
+    """Each image of a batch, and of a prompt with several, is what it is alone."""
+    pictures = [page(128, 96, 0), page(64, 160, 1), page(48, 48, 2)]
+    batch = make_inputs([pictures[:2], pictures[2]], ["what is left?", "where?"], token_budget=[5, 6, 7])
+    assert placeholders(processor, batch) == [11, 7]
+    assert batch["image_token_counts"].tolist() == [5, 6, 7]
+    offset = 0
+    for number, (picture, question) in enumerate(zip(pictures, ["what is left?"] * 2 + ["where?"], strict=True)):
+        alone = make_inputs(picture, question, token_budget=5 + number)
+        patches = len(alone["pixel_values"])
+        assert torch.equal(batch["pixel_values"][offset : offset + patches], alone["pixel_values"])
+        for name in OWN | {"image_grid_thw"}:
+            assert torch.equal(batch[name][number], alone[name][0]), name
+        offset += patches
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_side(processor, make_inputs, page, side):
+    batch = make_inputs([page(), page()], ["what?", "what is the total of it?"], token_budget=4, padding_side=side)
+    alone = make_inputs(page(), "what?", token_budget=4)
+    length = alone["input_ids"].shape[1]
+    mask = batch["attention_mask"][0].bool()
+    assert not mask.all()
+    assert mask[-length:].all() if side == "left" else mask[:length].all()
+    for name in ("input_ids", "mm_token_type_ids"):
+        assert torch.equal(batch[name][0][mask], alone[name][0]), name
+    assert questions(processor, batch) == ["what?", "what is the total of it?"]
+
+
+@pytest.mark.parametrize("padding", [False, True, "max_length"])
+def test_padding_of_the_text_leaves_the_question_alone(processor, page, padding):
+    length = {"max_length": 64} if padding == "max_length" else {}
+    inputs = processor(
+        images=page(), text=IMAGE + "what is it?", token_budget=4, padding=padding, return_tensors="pt", **length
+    )
+    assert questions(processor, inputs) == ["what is it?"]
+    assert inputs["query_attention_mask"].sum() == len(processor.tokenizer("what is it?")["input_ids"])
+
+
+def test_long_question_widens_by_a_multiple(processor, page):
+    question = "what is the total of the left column? " * 20
+    inputs = processor(images=page(), text=IMAGE + question, token_budget=4, return_tensors="pt")
+    assert inputs["query_input_ids"].shape[1] % 32 == 0
+    assert questions(processor, inputs) == [question.strip()]
+
+
+# --- which question
+
+
+@pytest.mark.parametrize(
+    ("text", "images", "last_user", "image_turn"),
+    [
+        (turn("user", IMAGE + "what is it?") + "<|im_start|>assistant\n", 1, ["what is it?"], ["what is it?"]),
+        (turn("system", "be brief") + turn("user", f"what? {IMAGE}"), 1, ["what?"], ["what?"]),
+        (
+            turn("user", IMAGE + "first?") + turn("assistant", "one") + turn("user", "second?"),
+            1,
+            ["second?"],
+            ["first?"],
+        ),
+        (
+            turn("user", IMAGE + "first?") + turn("assistant", "one") + turn("user", f"{IMAGE} second?"),
+            2,
+            ["second?"] * 2,
+            ["first?", "second?"],
+        ),
+        (turn("user", f"{IMAGE}left and {IMAGE}right?"), 2, ["left and right?"] * 2, ["left and right?"] * 2),
+        (turn("system", f"see {IMAGE}") + turn("user", "what?"), 1, ["what?"], ["see"]),
+        (turn("user", IMAGE), 1, [""], [""]),
+        (turn("assistant", IMAGE), 1, [""], [""]),
+        (turn("user", "first?\nand second?" + IMAGE), 1, ["first?\nand second?"], ["first?\nand second?"]),
+        # Text that no turn holds, an open last turn, and text without any turns.
+        (IMAGE + turn("user", "what?"), 1, ["what?"], ["what?"]),
+        (f"<|im_start|>user\n{IMAGE}what?", 1, ["what?"], ["what?"]),
+        (f"{IMAGE}what is it?", 1, ["what is it?"], ["what is it?"]),
+        (f"{IMAGE}{IMAGE}", 2, ["", ""], ["", ""]),
+    ],
+)
+def test_question_of_each_image(processor, make_processor, page, text, images, last_user, image_turn):
+    inputs = processor(images=[page()] * images, text=text, token_budget=4, return_tensors="pt")
+    assert questions(processor, inputs) == last_user
+    own = make_processor(question_turn="image")
+    assert questions(own, own(images=[page()] * images, text=text, token_budget=4, return_tensors="pt")) == image_turn
+
+
+def test_questions_of_a_batch_go_to_its_own_images(processor, page):
+    text = [turn("user", IMAGE + "first?"), turn("user", "no image"), turn("user", IMAGE * 2 + "third?")]
+    inputs = processor(images=[page()] * 3, text=text, token_budget=4, padding=True, return_tensors="pt")
+    assert questions(processor, inputs) == ["first?", "third?", "third?"]
+
+
+def test_question_in_any_script(processor, page):
+    """Every byte of the question arrives: the tokens decode to it."""
+    for question in ("où est l'été?", "合計はいくらですか", "сколько?", "🙂 what?", "a\tb  c"):
+        inputs = processor(images=page(), text=turn("user", IMAGE + question), token_budget=4, return_tensors="pt")
+        assert questions(processor, inputs) == [question]
+
+
+def test_control_tokens_that_a_user_typed(processor, page, chat):
+    """A typed placeholder is no image once it is sanitized, and never part of the question."""
+    messages = chat(page(), "what <|image_pad|> is it?")
+    settings = {"tokenize": True, "return_dict": True, "return_tensors": "pt", "processor_kwargs": {"token_budget": 4}}
+    with pytest.raises(ValueError, match=re.escape("2 <|image_pad|> tokens and 1 images")):
+        processor.apply_chat_template(messages, **settings)
+    if not hasattr(processor.tokenizer, "_mark_chat_inputs"):
+        pytest.skip("this release of transformers can't sanitize")
+    inputs = processor.apply_chat_template(messages, sanitize_control_tokens=True, **settings)
+    assert placeholders(processor, inputs) == [4]
+    assert questions(processor, inputs) == ["what  is it?"]
+
+
+# --- what a picture becomes
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "L", "1", "CMYK", "YCbCr"])
+def test_full_budget_pixels_are_stocks(processor, make_inputs, mode):
+    picture = random_picture(97, 60).convert(mode)
+    inputs = make_inputs(picture, token_budget="full")
+    stock = processor.image_processor(picture, return_tensors="pt")
+    assert torch.equal(inputs["pixel_values"], stock["pixel_values"])
+    assert torch.equal(inputs["image_grid_thw"], stock["image_grid_thw"])
+    assert inputs["image_token_counts"].item() == stock["image_grid_thw"].prod() // 4
+
+
+def test_texture_image_by_hand(make_processor):
+    """2 x 2 pixels to 32 x 32, bilinear: the first 8 rows and columns are pure, row 15 is 0.46875 of the way down."""
+    corners = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [255, 255, 255]]], np.uint8)
+    inputs = make_processor(texture_size=32)(images=Image.fromarray(corners), return_tensors="pt")
+    (texture,) = inputs["texture_images"]
+    assert texture.shape == (3, 32, 32)
+    for row, rows in enumerate((slice(0, 8), slice(24, 32))):
+        for column, columns in enumerate((slice(0, 8), slice(24, 32))):
+            assert (texture[:, rows, columns] == torch.tensor(corners[row, column])[:, None, None]).all()
+    assert texture[:, 15, 0].tolist() == [round(255 * (1 - 0.46875)), 0, round(255 * 0.46875)]
+
+
+def test_a_texture_image_of_the_picture_s_own_size_is_the_picture():
+    picture = random_picture(64, 64)
+    assert torch.equal(square(picture, 64), torch.from_numpy(np.array(picture)).permute(2, 0, 1))
+
+
+def test_arrays_and_tensors_are_pictures(processor, make_processor):
+    picture = random_picture(96, 64)
+    rows = np.array(picture)
+    tensor = torch.from_numpy(rows).permute(2, 0, 1)
+    wanted = processor(images=picture, return_tensors="pt")
+    forms = {
+        "rows": rows,
+        "channels first": rows.transpose(2, 0, 1),
+        "tensor": tensor,
+        "tensor of rows": torch.from_numpy(rows),
+        "float to 255": rows.astype(np.float32),
+        "float to 1": rows.astype(np.float64) / 255,
+        "half to 1": tensor.half() / 255,
+        "float tensor to 1": tensor / 255,
+        "batch of one": rows[None],
+        "batch of one tensor": tensor[None],
+        "list": [rows],
+        "nested list": [[tensor]],
+        "tuple": (picture,),
+    }
+    for name, form in forms.items():
+        assert same(processor(images=form, return_tensors="pt"), wanted), name
+    grey = rows[..., 0]
+    wanted = processor(images=Image.fromarray(grey), return_tensors="pt")
+    for form in (grey, grey[..., None], grey[None], torch.from_numpy(grey.copy())):
+        assert same(processor(images=form, return_tensors="pt"), wanted)
+
+
+def test_list_forms_of_a_batch(processor, page):
+    """Flat, one list per prompt, and a single image for a single prompt give the same inputs."""
+    pictures = [page(128, 96), page(64, 64)]
+    text = [turn("user", IMAGE + "what?")] * 2
+
+    def call(images, text):
+        return processor(images=images, text=text, token_budget=4, padding=True, return_tensors="pt")
+
+    flat = call(pictures, text)
+    assert same(flat, call([[picture] for picture in pictures], text))
+    assert same(flat, call(tuple(pictures), tuple(text)))
+    assert same(call(pictures[0], text[0]), call([pictures[0]], text[:1]))
+
+
+def test_files_urls_and_paths(processor, page, tmp_path):
+    page().save(tmp_path / "page.png")
+    wanted = processor(images=page(), return_tensors="pt")
+    assert same(processor(images=tmp_path / "page.png", return_tensors="pt"), wanted)
+    assert same(processor(images=str(tmp_path / "page.png"), return_tensors="pt"), wanted)
+    assert open_picture("https://example.com/page.png") == "https://example.com/page.png"
+
+
+def test_base64_text_is_a_picture(processor, page, tmp_path):
+    page().save(tmp_path / "page.png")
+    text = base64.b64encode((tmp_path / "page.png").read_bytes()).decode()
+    wanted = processor(images=page(), return_tensors="pt")
+    assert same(processor(images=text, return_tensors="pt"), wanted)
+    assert same(processor(images="data:image/png;base64," + text, return_tensors="pt"), wanted)
+
+
+def test_shape_that_does_not_tell_its_channels(processor):
+    rows = np.array(random_picture(40, 3))  # (3, 40, 3)
+    with pytest.raises(ValueError, match=r"\(3, 40, 3\), whose channels may be first or last; pass input_data_format"):
+        processor(images=rows, return_tensors="pt")
+    last = processor(images=rows, input_data_format="channels_last", return_tensors="pt")
+    assert same(last, processor(images=random_picture(40, 3), return_tensors="pt"))
+    nested = {"input_data_format": "channels_first"}
+    first = processor(images=rows, images_kwargs=nested, return_tensors="pt")
+    assert same(
+        first, processor(images=rows.transpose(1, 2, 0).copy(), input_data_format="channels_last", return_tensors="pt")
+    )
+    assert nested == {"input_data_format": "channels_first"}
+
+
+def test_values_that_are_final_are_left_alone(processor):
+    """With do_rescale=False stock reads the array's own values: 1 is white."""
+    rows = np.array(random_picture(64, 64)).astype(np.float32) / 255
+    inputs = processor(images=rows, do_rescale=False, return_tensors="pt")
+    stock = processor.image_processor(rows, do_rescale=False, return_tensors="pt")
+    assert torch.equal(inputs["pixel_values"], stock["pixel_values"])
+    assert torch.equal(inputs["texture_images"], processor(images=rows, return_tensors="pt")["texture_images"])
+
+
+def test_floats_are_rounded_to_8_bits():
+    """0.5 of 255 is 127.5, rounded to the even 128; above 1 the values are 8-bit values already."""
+    assert np.array(to_pil(np.full((2, 2, 3), 0.5)))[0, 0].tolist() == [128] * 3
+    assert np.array(to_pil(np.full((2, 2, 3), 200.0)))[0, 0].tolist() == [200] * 3
+
+
+# --- the processor as an object
+
+
+def test_threads_do_not_see_each_other(processor, page):
+    """Two threads, two budgets, one processor, switching as often as Python allows."""
+    pictures = [page(64, 64), page(64, 48)]
+    text = [turn("user", IMAGE + question) for question in ("what?", "what is the total of the left column?")]
+    wanted = {
+        budget: processor(images=pictures, text=text, token_budget=budget, padding=True, return_tensors="pt")
+        for budget in (3, 8)
+    }
+    errors, interval = [], sys.getswitchinterval()
+
+    def work(budget):
+        try:
+            for _ in range(40):
+                inputs = processor(images=pictures, text=text, token_budget=budget, padding=True, return_tensors="pt")
+                assert same(inputs, wanted[budget])
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(budget,)) for budget in (3, 8)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
+
+
+def test_a_call_leaves_nothing_on_the_processor(processor, page):
+    before = dict(vars(processor))
+    processor(images=page(), text=IMAGE + "what?", token_budget=4)
+    assert vars(processor) == before
+
+
+def test_round_trip_with_changed_dials(make_processor, make_inputs, page, tmp_path):
+    processor = make_processor(token_budget="auto", texture_size=64, question_turn="image")
+    processor.save_pretrained(tmp_path)
+    again = ARRCOCProcessor.from_pretrained(tmp_path)
+    assert (again.token_budget, again.texture_size, again.question_turn) == ("auto", 64, "image")
+    assert again.chat_template == processor.chat_template
+    assert same(make_inputs(page(), processor=again), make_inputs(page(), processor=processor))
+    saved = json.loads((tmp_path / "processor_config.json").read_text())
+    assert saved["auto_map"]["AutoProcessor"] == "processing_arrcoc.ARRCOCProcessor"
+    assert saved["video_processor"]["patch_size"] == processor.image_processor.patch_size
+    assert ARRCOCProcessor.from_pretrained(tmp_path, texture_size=128).texture_size == 128
+
+
+BAD_DIALS = [
+    ("token_budget", 0),
+    ("token_budget", None),
+    ("token_budget", [64]),
+    ("token_budget", "huge"),
+    ("texture_size", 31),
+    ("texture_size", 4097),
+    ("texture_size", 512.0),
+    ("texture_size", True),
+    ("texture_size", "512"),
+    ("question_turn", "first"),
+    ("question_turn", None),
+]
+
+
+@pytest.mark.parametrize(("dial", "bad"), BAD_DIALS)
+def test_bad_dials_are_refused(make_processor, page, dial, bad):
+    """In the constructor, and, where they were assigned later, in the next call; repaired, it works."""
+    with pytest.raises(ValueError, match=dial) as error:
+        make_processor(**{dial: bad})
+    assert repr(bad) in str(error.value)
+    processor = make_processor()
+    good = getattr(processor, dial)
+    setattr(processor, dial, bad)
+    with pytest.raises(ValueError, match=dial):
+        processor(images=page(), text=IMAGE)
+    setattr(processor, dial, good)
+    assert "pixel_values" in processor(images=page(), text=IMAGE)
+
+
+@pytest.mark.parametrize("name", ["token_budgets", "token_budgt", "tokenbudget", "budget", "visual_token_budget"])
+def test_misspelt_argument_is_refused(processor, make_processor, chat, page, name):
+    with pytest.raises(TypeError, match=f"{name} is not an argument of ARRCOCProcessor; did you mean token_budget"):
+        processor(images=page(), text=IMAGE, **{name: 4})
+    with pytest.raises(TypeError, match=name):
+        processor.apply_chat_template(chat(page()), tokenize=True, return_dict=True, processor_kwargs={name: 4})
+    with pytest.raises(TypeError, match=name):
+        make_processor(**{name: 4})
+    with pytest.raises(TypeError, match=name):
+        ARRCOCProcessor(processor.image_processor, processor.tokenizer, **{name: 4})
+    assert len(processor(images=page(), text=IMAGE, token_budget=4)["image_token_counts"]) == 1
+
+
+def test_misspelt_dial_in_the_folder_is_refused(make_processor, tmp_path):
+    make_processor().save_pretrained(tmp_path)
+    file = tmp_path / "processor_config.json"
+    good = file.read_text()
+    file.write_text(good.replace('"texture_size"', '"texture_sise"'))
+    with pytest.raises(TypeError, match=r"texture_sise .* did you mean texture_size"):
+        ARRCOCProcessor.from_pretrained(tmp_path)
+    file.write_text(good)
+    assert ARRCOCProcessor.from_pretrained(tmp_path).texture_size == 512
+
+
+@pytest.mark.parametrize(("dial", "value"), [("texture_size", 64), ("question_turn", "image")])
+def test_dials_of_the_processor_are_no_arguments_of_a_call(processor, page, dial, value):
+    with pytest.raises(TypeError, match=f"set it on the processor: processor.{dial}"):
+        processor(images=page(), text=IMAGE, **{dial: value})
+
+
+def test_numbers_for_serving_engines(processor, make_processor, page):
+    """What is reserved before a picture is there is what the picture then takes; "auto" may take its largest tier."""
+    sizes = [(96, 128), (400, 400), (17, 300)]
+    for budget in (1, 10, 100, "tiny", "full", None, [3, "full", 5]):
+        reserved = processor._get_num_multimodal_tokens(image_sizes=sizes, token_budget=budget)
+        pictures = [page(width, height) for height, width in sizes]
+        inputs = processor(images=pictures, token_budget=budget, return_tensors="pt")
+        assert reserved["num_image_tokens"] == inputs["image_token_counts"].tolist()
+        assert reserved["num_image_patches"] == inputs["image_grid_thw"].prod(-1).tolist()
+    auto = make_processor(token_budget="auto")._get_num_multimodal_tokens(image_sizes=sizes)
+    assert auto["num_image_tokens"] == [48, 400, 19]
+    assert processor._get_num_multimodal_tokens(image_sizes=[]).num_image_tokens == []
+    assert processor._get_num_multimodal_tokens().num_image_tokens is None
+
+
+def test_assistant_tokens_mask(processor, chat, page):
+    """With a template that marks generations, the mask covers the answer and nothing else, whatever the budget."""
+    template = (
+        "{%- for message in messages -%}<|im_start|>{{ message.role }}\n"
+        "{%- if message.role == 'assistant' -%}{% generation %}{{ message.content[0].text }}<|im_end|>{% endgeneration %}"
+        "{%- else -%}{%- for part in message.content -%}{%- if part.type == 'image' -%}" + IMAGE + "{%- else -%}"
+        "{{ part.text }}{%- endif -%}{%- endfor -%}<|im_end|>{%- endif -%}\n{%- endfor -%}"
+    )
+    messages = [*chat(page(), "what is it?"), {"role": "assistant", "content": [{"type": "text", "text": "a page"}]}]
+    for budget in (1, 9, "full"):
+        inputs = processor.apply_chat_template(
+            messages,
+            chat_template=template,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+            return_assistant_tokens_mask=True,
+            processor_kwargs={"token_budget": budget},
+        )
+        mask = inputs["assistant_masks"].bool()
+        assert mask.shape == inputs["input_ids"].shape
+        assert processor.tokenizer.decode(inputs["input_ids"][mask]) == "a page<|im_end|>"
+
+
+def test_labels_are_as_long_as_the_prompt(processor, make_inputs, page):
+    """The usual labels, with placeholders and padding masked, need nothing but `input_ids`."""
+    inputs = make_inputs([page(), page(64, 64)], token_budget=[5, 2])
+    labels = inputs["input_ids"].masked_fill(inputs["mm_token_type_ids"] == 1, -100)
+    labels = labels.masked_fill(inputs["attention_mask"] == 0, -100)
+    assert labels.shape == inputs["input_ids"].shape
+    assert processor.image_token_id not in labels
