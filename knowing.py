@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn import init
 
-from .texture import TEXTURE_CHANNELS, binomial_mean, cell_geometry, dilate, luminance_of
+from .texture import TEXTURE_CHANNELS, binomial_mean, cell_geometry, dilate, direction_errors, luminance_of
 
 ENTROPY_BINS = 8
 STROKE_HALF_SATURATION = 0.1  # mean stroke contrast of a cell
@@ -95,7 +95,7 @@ def incompressibility(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor
     contrast = dilate(extremes, 2 * rounds + 1).sum(0)  # largest minus smallest
     isotropy = unexplained = torch.zeros_like(variance)
     for distance in NEIGHBOUR_DISTANCES:
-        smallest, average = _direction_errors(luminance, distance)
+        smallest, average = direction_errors(luminance, distance)
         errors = F.avg_pool2d(torch.stack([smallest, average, smallest.square()]), cell_pixels)
         smallest, average, square = binomial_mean(errors, rounds)
         isotropy = torch.maximum(isotropy, smallest / (average + SPARSE_SHARE * contrast + _LEVEL))
@@ -106,21 +106,6 @@ def incompressibility(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor
 
 def _ramp(value: torch.Tensor, low: float, high: float) -> torch.Tensor:
     return ((value - low) / (high - low)).clamp(0, 1)
-
-
-def _direction_errors(luminance: torch.Tensor, distance: int) -> tuple[torch.Tensor, torch.Tensor]:
-    height, width = luminance.shape
-    padded = F.pad(luminance[None], (distance,) * 4, mode="replicate")[0]
-
-    def shifted(row: int, column: int) -> torch.Tensor:
-        return padded[distance + row : distance + row + height, distance + column : distance + column + width]
-
-    smallest = total = None
-    for row, column in ((0, distance), (distance, 0), (distance, distance), (distance, -distance)):
-        error = (luminance - (shifted(row, column) + shifted(-row, -column)) / 2).abs()
-        smallest = error if smallest is None else torch.minimum(smallest, error)
-        total = error if total is None else total + error
-    return smallest, total / 4
 
 
 class PerspectivalScorer(nn.Module):

@@ -229,6 +229,22 @@ def dilate(maps: torch.Tensor, size: int) -> torch.Tensor:
     return maps
 
 
+def direction_errors(luminance: torch.Tensor, distance: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest and the mean, each (H, W), of |pixel - mean of its two opposite neighbours| in 4 directions."""
+    height, width = luminance.shape
+    padded = F.pad(luminance[None], (distance,) * 4, mode="replicate")[0]
+
+    def shifted(row: int, column: int) -> torch.Tensor:
+        return padded[distance + row : distance + row + height, distance + column : distance + column + width]
+
+    smallest = total = None
+    for row, column in ((0, distance), (distance, 0), (distance, distance), (distance, -distance)):
+        error = (luminance - (shifted(row, column) + shifted(-row, -column)) / 2).abs()
+        smallest = error if smallest is None else torch.minimum(smallest, error)
+        total = error if total is None else total + error
+    return smallest, total / 4
+
+
 def _farthest_point_centres(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     distance = (features - features.mean(1, keepdim=True)).square().sum(0)
     # index_select, because indexing with a tensor of one number would wait for the device.
