@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .knowing import Float32Linear
+from .knowing import Float32Linear, NeutralLinear
 
 SCORES = ("information", "perspective", "participation")
 TENSIONS = ("compress_particularize", "exploit_explore", "focus_diversify")
@@ -103,15 +103,7 @@ class AdaptiveTensionBalancer(nn.Module):
         self.coarse_share = coarse_share
         self.gate_temperature = gate_temperature
         self.question = Float32Linear(query_size, hidden_size)
-        self.tension = Float32Linear(_SCENE_FEATURES + hidden_size, len(TENSIONS))
-        self.reset_parameters()
-
-    def reset_parameters(self):
-        """A small random summary of the question and an exactly zero learned tension."""
-        nn.init.normal_(self.question.weight, std=self.question.in_features**-0.5)
-        nn.init.zeros_(self.question.bias)
-        nn.init.zeros_(self.tension.weight)
-        nn.init.zeros_(self.tension.bias)
+        self.tension = NeutralLinear(_SCENE_FEATURES + hidden_size, len(TENSIONS))
 
     def forward(self, scores: Mapping[str, torch.Tensor], query: torch.Tensor, budget: int) -> Balance:
         """The balance of one image.

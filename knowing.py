@@ -280,6 +280,18 @@ class Float32Linear(nn.Linear):
         return F.linear(input.float(), self.weight.float(), bias)
 
 
+class NeutralLinear(Float32Linear):
+    """A `Float32Linear` that is exactly zero until it is trained.
+
+    A class of its own, because transformers initialises the modules of Hub code one by one and leaves out containers.
+    """
+
+    def reset_parameters(self) -> None:
+        """Zero weight and bias."""
+        init.zeros_(self.weight)
+        init.zeros_(self.bias)
+
+
 class Float32Conv2d(nn.Conv2d):
     """A convolution that calculates in float32 whatever its weights are stored in."""
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from .attending import Allocation, attend, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer
-from .knowing import Float32Linear, InformationScorer, ParticipatoryScorer, PerspectivalScorer
+from .knowing import Float32Linear, InformationScorer, NeutralLinear, ParticipatoryScorer, PerspectivalScorer
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 
@@ -82,15 +82,7 @@ class QualityAdapter(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(size)
         self.down = Float32Linear(size, hidden_size)
-        self.up = Float32Linear(hidden_size, size)
-        self.reset_parameters()
-
-    def reset_parameters(self):
-        """A random way down and an exactly zero way up."""
-        self.norm.reset_parameters()
-        self.down.reset_parameters()
-        nn.init.zeros_(self.up.weight)
-        nn.init.zeros_(self.up.bias)
+        self.up = NeutralLinear(hidden_size, size)
 
     def forward(self, tokens: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
         """`tokens` (K, size) with the rows of `level` > 0 adapted; dtype is kept."""

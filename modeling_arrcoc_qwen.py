@@ -12,10 +12,9 @@ from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
-from .balancing import AdaptiveTensionBalancer
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
-from .knowing import ParticipatoryScorer, PerspectivalScorer
-from .layer import ARRCOCLayer, ARRCOCOutput, QualityAdapter
+from .knowing import NeutralLinear, ParticipatoryScorer, PerspectivalScorer
+from .layer import ARRCOCLayer, ARRCOCOutput
 from .placement import (
     check_counts,
     check_filled,
@@ -43,7 +42,7 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
 
     def _init_weights(self, module: nn.Module):
         super()._init_weights(module)
-        if isinstance(module, AdaptiveTensionBalancer | ParticipatoryScorer | PerspectivalScorer | QualityAdapter):
+        if isinstance(module, NeutralLinear | ParticipatoryScorer | PerspectivalScorer):
             module.reset_parameters()  # through torch.nn.init, which leaves tensors from a checkpoint alone
 
     def get_rope_index(
@@ -373,6 +372,8 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         """
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         check_loaded(model, info)
+        if not any(parameter.device.type == "meta" for parameter in model.model.arrcoc.parameters()):
+            model.model.arrcoc.float()  # what a stock checkpoint lacks was made in its dtype
         return (model, info) if output_loading_info else model
 
     def forward(

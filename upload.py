@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from huggingface_hub import HfApi
 
-
 ROOT = Path(__file__).resolve().parent
 DEFAULT_CHECKPOINT = ROOT / "checkpoints" / "arrcoc-small"
 # What ships beside weights, tokenizer and configs: flat, found by the loader through relative imports.
