@@ -168,7 +168,7 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
     def _query(self, query_input_ids, query_attention_mask, number: int) -> torch.Tensor:
         embed = self.get_input_embeddings()
         if query_input_ids is None:
-            return embed.weight.new_zeros(0, embed.weight.shape[-1])
+            return torch.zeros(0, embed.weight.shape[-1])  # the weight itself may be offloaded
         ids = query_input_ids[number]
         if query_attention_mask is not None:
             ids = ids[query_attention_mask[number].bool()]
@@ -449,6 +449,8 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         if image_token_counts is None:
             raise ValueError("image_token_counts is missing: allocate() takes the output of ARRCOCProcessor as it is")
         device = self.model.visual.patch_embed.proj.weight.device
+        if device.type == "meta":  # offloaded: the hooks fetch the weights and move the inputs
+            device = pixel_values.device
         encoded = self.model.encode(pixel_values.to(device), image_grid_thw.to(device))
         decisions = self.model.decide(
             encoded,

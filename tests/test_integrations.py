@@ -1,0 +1,190 @@
+"""PEFT, Trainer, accelerate and the pipeline, as a user of stock Qwen3-VL would call them."""
+
+import copy
+
+import pytest
+import torch
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from transformers import Trainer, TrainingArguments, pipeline
+
+pytestmark = pytest.mark.core
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture
+def model(tiny_config, new_model):
+    """A random model of the test's own."""
+    return new_model(tiny_config())
+
+
+@pytest.fixture(scope="module")
+def batch(make_inputs, page):
+    inputs = make_inputs([page(128, 96), [page(64, 64, 1), page(96, 64, 2)]], token_budget=12)
+    return {**inputs, "labels": inputs["input_ids"].masked_fill(inputs["mm_token_type_ids"] == 1, -100)}
+
+
+def train(model, batch, steps=2):
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("with_allocator", [False, True], ids=["LoRA", "LoRA and allocator"])
+def test_lora_trains_saves_loads_and_merges(with_allocator, model, batch, tmp_path, report):
+    peft = pytest.importorskip("peft")
+    base = copy.deepcopy(model)
+    config = peft.LoraConfig(
+        r=2, target_modules=["q_proj", "v_proj"], modules_to_save=["arrcoc"] if with_allocator else None
+    )
+    wrapped = peft.get_peft_model(model, config).train()
+    trainable = {name for name, p in wrapped.named_parameters() if p.requires_grad}
+    assert any(".arrcoc." in name for name in trainable) == with_allocator
+    losses = train(wrapped, batch)
+    assert losses[1] < losses[0]
+    wrapped.eval().save_pretrained(tmp_path)
+    with torch.no_grad():
+        expected = wrapped(**batch).logits
+        assert (expected - base(**batch).logits).abs().max() > 1e-3
+        loaded = peft.PeftModel.from_pretrained(base, tmp_path).eval()
+        assert report("LoRA loaded - saved", (loaded(**batch).logits - expected).abs().max()) < TOLERANCE
+        merged = loaded.merge_and_unload()
+        assert type(merged) is ARRCOCQwen3VLForConditionalGeneration
+        assert report("LoRA merged - saved", (merged(**batch).logits - expected).abs().max()) < TOLERANCE
+        prompt = {name: value for name, value in batch.items() if name != "labels"}
+        assert merged.generate(**prompt, max_new_tokens=2).shape[0] == 2
+
+
+def test_lora_with_the_allocator_in_train_mode_reaches_the_adapter_of_pooled_tokens(tiny_config, new_model, batch):
+    peft = pytest.importorskip("peft")
+    model = new_model(tiny_config(coarse_share=0.5))
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["arrcoc"])
+    wrapped = peft.get_peft_model(model, config).train()
+    wrapped(**batch).loss.backward()
+    for name, parameter in wrapped.named_parameters():
+        if ".arrcoc." in name and parameter.requires_grad:
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().max() > 0, name
+
+
+class Pages(torch.utils.data.Dataset):
+    def __init__(self, page):
+        self.rows = [(page(96, 64, seed), f"what is line {seed}?") for seed in range(6)]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, number):
+        return {"picture": self.rows[number][0], "question": self.rows[number][1]}
+
+
+def test_trainer_learns_and_resumes_to_the_same_weights(model, page, make_inputs, tmp_path):
+    def collate(rows):
+        inputs = make_inputs([row["picture"] for row in rows], [row["question"] for row in rows], token_budget=6)
+        unlearned = (inputs["attention_mask"] == 0) | (inputs["mm_token_type_ids"] == 1)
+        return {**inputs, "labels": inputs["input_ids"].masked_fill(unlearned, -100)}
+
+    def trainer(folder, model):
+        arguments = TrainingArguments(
+            output_dir=str(folder),
+            max_steps=3,
+            save_steps=2,
+            logging_steps=1,
+            per_device_train_batch_size=2,
+            learning_rate=1e-2,
+            remove_unused_columns=False,
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            seed=0,
+        )
+        return Trainer(model=model, args=arguments, train_dataset=Pages(page), data_collator=collate)
+
+    start = copy.deepcopy(model)
+    straight = trainer(tmp_path, model)
+    straight.train()
+    losses = [entry["loss"] for entry in straight.state.log_history if "loss" in entry]
+    assert len(losses) == 3
+    assert all(torch.isfinite(torch.tensor(losses)))
+    changed = {n for n, p in model.named_parameters() if not torch.equal(p, start.get_parameter(n))}
+    assert any(".arrcoc." in name for name in changed)
+    assert any(".language_model." in name for name in changed)
+    resumed = trainer(tmp_path, start)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(start.get_parameter(name), parameter, rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("way", ["cpu_offload", "disk_offload", "device_map"])
+def test_offloaded_weights_give_the_same_logits(way, model, batch, tmp_path, report):
+    accelerate = pytest.importorskip("accelerate")
+    expected, plans = model(**batch).logits, None
+    prompt = {name: value for name, value in batch.items() if name != "labels"}
+    plans = model.allocate(**prompt)
+    if way == "cpu_offload":
+        model = accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+    elif way == "disk_offload":
+        model = accelerate.disk_offload(model, str(tmp_path / "offload"), execution_device=torch.device("cpu"))
+    else:
+        model.save_pretrained(tmp_path)
+        model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path, device_map={"": "cpu"}).eval()
+    assert report("offloaded - in memory", (model(**batch).logits - expected).abs().max()) == 0
+    for plan, again in zip(plans, model.allocate(**prompt), strict=True):
+        assert torch.equal(plan.positions, again.positions)
+    blind = {name: value for name, value in prompt.items() if not name.startswith("query_")}
+    assert model(**blind).logits.isfinite().all()
+    assert model.generate(**prompt, max_new_tokens=2).shape[0] == 2
+
+
+@pytest.fixture(scope="module")
+def pipe(tiny_config, new_model, make_processor):
+    return pipeline("image-text-to-text", model=new_model(tiny_config()), processor=make_processor())
+
+
+def ask(pipe, chats, budget=9, **options):
+    options = {"return_full_text": False, "max_new_tokens": 4, "generate_kwargs": {"do_sample": False}} | options
+    return pipe(chats, processor_kwargs={"token_budget": budget}, **options)
+
+
+def test_the_pipeline_answers_one_chat_as_generate_does(pipe, processor, make_inputs, chat, page):
+    answer = ask(pipe, chat(page()))
+    inputs = make_inputs([page()], token_budget=9)
+    tokens = pipe.model.generate(**inputs, max_new_tokens=4, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+    assert answer[0]["generated_text"] == processor.decode(tokens, skip_special_tokens=True)
+
+
+def test_the_pipeline_answers_several_chats_alike_in_any_batch(pipe, chat, page):
+    chats = [chat(page(128, 96)), chat(page(64, 64, 1), "which shape is red?"), chat(page(32, 160, 2), "date?")]
+    alone = [ask(pipe, one)[0]["generated_text"] for one in chats]
+    for options in ({}, {"batch_size": 2}, {"batch_size": 3}):
+        answers = ask(pipe, chats, **options)
+        texts = [
+            answer[0]["generated_text"] if isinstance(answer, list) else answer["generated_text"] for answer in answers
+        ]
+        assert texts == alone
+
+
+def test_the_tokenizer_pads_on_the_left_as_batched_generation_needs(processor):
+    """The pipeline pads with the tokenizer's own side, and nobody asks it for another."""
+    assert processor.tokenizer.padding_side == "left"
+
+
+def test_the_pipelines_budget_is_the_processors(pipe, chat, page, make_inputs):
+    seen = []
+    handle = pipe.model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(int((kwargs["input_ids"] == module.config.image_token_id).sum())),
+        with_kwargs=True,
+    )
+    for budget in (3, 9, "full"):
+        ask(pipe, chat(page()), budget)
+        seen.clear()
+        ask(pipe, chat(page()), budget)
+        assert seen[0] == int(make_inputs(page(), token_budget=budget)["image_token_counts"])
+    handle.remove()
