@@ -193,6 +193,15 @@ def test_suppress_similar_uses_the_cosine_to_the_most_similar_higher_cell():
     torch.testing.assert_close(after, torch.tensor([0.5, 0.4 * (1 - 0.6), 0.3]))
 
 
+def test_suppress_similar_takes_off_what_all_cells_share():
+    """Shifted by (10, 10), raw cosines are all near 1; what tells the cells apart is the same as before."""
+    relevance = torch.tensor([0.8, 0.6, 0.4])
+    features = torch.tensor([[11.0, 10.0], [11.0, 10.0], [8.0, 10.0]])
+    torch.testing.assert_close(
+        suppress_similar(relevance, features, torch.tensor(0.5), 3), torch.tensor([0.8, 0.3, 0.4])
+    )
+
+
 def test_suppress_similar_compares_only_cells_that_can_be_reached():
     """A budget of 1 compares 4 candidates: the fifth of five like cells keeps its relevance. Below 0 nothing is taken."""
     features = torch.tensor([[1.0]] * 5 + [[-5.0]])

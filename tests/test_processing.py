@@ -186,6 +186,13 @@ def test_questions_of_a_batch_go_to_its_own_images(processor, page):
     assert questions(processor, inputs) == ["first?", "third?", "third?"]
 
 
+def test_a_batch_may_hold_prompts_without_images(processor, page):
+    text = [turn("user", "no image"), turn("user", IMAGE + "what?")]
+    inputs = processor(images=[[], [page()]], text=text, token_budget=4, padding=True, return_tensors="pt")
+    assert placeholders(processor, inputs) == [0, 4]
+    assert questions(processor, inputs) == ["what?"]
+
+
 def test_question_in_any_script(processor, page):
     """Every byte of the question arrives: the tokens decode to it."""
     for question in ("où est l'été?", "合計はいくらですか", "сколько?", "🙂 what?", "a\tb  c"):
