@@ -151,7 +151,9 @@ def test_auto_gives_a_broad_question_no_fewer_tokens(seed):
 def test_words_that_ask_for_much_are_whole_words():
     information = torch.full((1, 200), 0.5)
     assert auto_token_budget(information, "How Many lines?") == 256
-    assert auto_token_budget(information, "what is the allowance?") == 100  # "all" is in it, as no word
+    # "all" begins one word and "total" ends the other, neither stands alone.
+    assert auto_token_budget(information, "what is the allowance?") == 100
+    assert auto_token_budget(information, "what is the subtotal?") == 100
 
 
 def test_modes_are_tiers():
