@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
@@ -174,6 +176,7 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
             ids = ids[query_attention_mask[number].bool()]
         return embed(ids).detach()
 
+    @can_return_tuple
     def get_image_features(
         self,
         pixel_values: torch.Tensor,
@@ -196,7 +199,6 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
             query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked.
             image_token_counts: (images,) tokens to keep of each image; `None` keeps all.
         """
-        return_dict = kwargs.pop("return_dict", True)
         vision_output = self.encode(pixel_values, image_grid_thw, **kwargs)
         counts = None if image_token_counts is None else image_token_counts.tolist()
         sizes = [len(tokens) for tokens in vision_output.pooler_output]
@@ -211,7 +213,7 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
                 skip_full=True,
             )
             self.keep(vision_output, decisions)
-        return vision_output if return_dict else vision_output.to_tuple()
+        return vision_output
 
     def keep(self, vision_output, decisions: list[ARRCOCOutput | None]):
         """Replaces the features of every image in `vision_output` by the kept ones, and adds their offsets."""
@@ -235,6 +237,7 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
         vision_output.pooler_output = tuple(kept)
         vision_output.deepstack_features = [list(level) for level in zip(*levels, strict=True)] + [offsets]
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,
@@ -252,7 +255,7 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
         query_input_ids: torch.Tensor | None = None,
         query_attention_mask: torch.Tensor | None = None,
         image_token_counts: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ):
         """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
         mm_encoder_outputs = dict(mm_encoder_outputs or {})
@@ -311,10 +314,11 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
             video_grid_thw=video_grid_thw,
             mm_token_type_ids=mm_token_type_ids,
             mm_encoder_outputs=mm_encoder_outputs or None,
+            return_dict=True,
             **kwargs,
         )
         if has_vision or not cached:
-            hold_rope_deltas(getattr(outputs, "past_key_values", None), position_ids, attention_mask)
+            hold_rope_deltas(outputs.past_key_values, position_ids, attention_mask)
         return outputs
 
     def _split_offsets(self, features):
@@ -395,7 +399,7 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         query_input_ids: torch.Tensor | None = None,
         query_attention_mask: torch.Tensor | None = None,
         image_token_counts: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ):
         """Qwen3-VL's forward with the processor's extra inputs, which `generate()` requires to be named here.
 

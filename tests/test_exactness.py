@@ -206,11 +206,13 @@ def test_the_same_input_gives_the_same_choice_at_any_place_of_a_batch(shape, tin
 
 @torch.no_grad()
 def test_the_question_decides_once_the_allocator_is_awake(tiny_model, make_inputs, page):
-    questions = ["what is the total?", "which shape is red?"]
-    for awake, differs in ((True, True), (False, False)):
-        model = tiny_model(awake=awake)
-        plans = [model.allocate(**make_inputs(page(), question, token_budget=10))[0] for question in questions]
-        assert same_plan(*plans) != differs
+    questions = ["what is the total?", "which shape is red?", "date?", "how many lines are on the page?"]
+    for awake in (True, False):
+        first, *others = (
+            tiny_model(awake=awake).allocate(**make_inputs(page(160, 128), question, token_budget=30))[0]
+            for question in questions
+        )
+        assert all(same_plan(first, other) for other in others) != awake
 
 
 @torch.no_grad()
