@@ -1,0 +1,130 @@
+"""Videos keep all their tokens: video alone equals stock, beside a pruned image it equals the masked oracle.
+
+torchvision has no CPU build for this torch. Its wheel imports once two missing operators are declared, which is done in a
+process of its own, from the folder in ARRCOC_TORCHVISION (`make test` sets it up).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.core
+
+SCRIPT = """
+import json, sys
+import torch
+library = torch.library.Library("torchvision", "DEF")
+for name in ("nms", "qnms"):
+    library.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+import numpy as np
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from PIL import Image
+from transformers import Qwen3VLForConditionalGeneration
+
+folder = sys.argv[1]
+model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder + "/ours").eval()
+stock = Qwen3VLForConditionalGeneration.from_pretrained(folder + "/stock").eval()
+processor = ARRCOCProcessor.from_pretrained(folder + "/ours")
+assert "video_processor" in processor.get_attributes()
+random = np.random.default_rng(0)
+film = random.integers(0, 256, (4, 64, 96, 3), dtype=np.uint8)
+pages = [Image.open(folder + "/0.png"), Image.open(folder + "/1.png")]
+IMAGE, VIDEO = {"type": "image"}, {"type": "video"}
+PROMPTS = {
+    "video": ([[VIDEO]], [], [film]),
+    "image and video": ([[IMAGE, VIDEO]], pages[:1], [film]),
+    "video and image": ([[VIDEO, IMAGE]], pages[:1], [film]),
+    "batch": ([[IMAGE], [VIDEO, IMAGE], [VIDEO]], pages, [film, film[:2, :32, :64]]),
+}
+OWN = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
+
+
+def make(name, budget):
+    contents, images, videos = PROMPTS[name]
+    text = {"type": "text", "text": "what is the total?"}
+    chats = [[{"role": "user", "content": [*content, text]}] for content in contents]
+    prompts = processor.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+    return processor(
+        text=prompts, images=images or None, videos=videos, token_budget=budget if images else None, padding=True,
+        padding_side="left", return_tensors="pt", videos_kwargs={"do_sample_frames": False},
+    )
+
+
+def gap(one, two):
+    return float((one - two).abs().max())
+
+
+def oracle(pruned, full):
+    mask = full["attention_mask"].clone()
+    keep = []
+    for plan in model.allocate(**pruned):
+        kept = torch.zeros(plan.grid[1:], dtype=torch.long)
+        kept[plan.positions[:, 1], plan.positions[:, 2]] = 1
+        keep.append(kept.flatten())
+    mask[full["mm_token_type_ids"] == 1] = torch.cat(keep)
+    names = ("input_ids", "mm_token_type_ids", "image_grid_thw", "video_grid_thw", "attention_mask")
+    position_ids, _ = stock.model.get_rope_index(**{name: full[name] for name in names})
+    inputs = {name: value for name, value in full.items() if name not in OWN}
+    return stock(**inputs | {"attention_mask": mask, "position_ids": position_ids}).logits[mask.bool()]
+
+
+result = {}
+with torch.no_grad():
+    for name, (_, images, _) in PROMPTS.items():
+        full = make(name, "full")
+        plain = {key: value for key, value in full.items() if key not in OWN}
+        entry = result[name] = {"full": gap(model(**full).logits, stock(**plain).logits)}
+        options = {"max_new_tokens": 4, "do_sample": False}
+        entry["generations equal"] = torch.equal(model.generate(**full, **options), stock.generate(**plain, **options))
+        if images:
+            pruned = make(name, 7)
+            assert pruned["input_ids"].shape[1] < full["input_ids"].shape[1]
+            entry["pruned"] = gap(model(**pruned).logits[pruned["attention_mask"].bool()], oracle(pruned, full))
+            out = model.generate(**pruned, **options, output_logits=True, return_dict_in_generate=True)
+            longer = dict(pruned)
+            new = out.sequences[:, pruned["input_ids"].shape[1] :]
+            longer["input_ids"] = out.sequences
+            longer["attention_mask"] = torch.cat([pruned["attention_mask"], torch.ones_like(new)], dim=1)
+            longer["mm_token_type_ids"] = torch.cat([pruned["mm_token_type_ids"], torch.zeros_like(new)], dim=1)
+            uncached = model(**longer).logits[:, -new.shape[1] - 1 : -1]
+            entry["cached"] = gap(torch.stack(out.logits, dim=1), uncached)
+            beams = model.generate(**pruned, **options, num_beams=2)
+            entry["beams"] = list(beams.shape) == list(out.sequences.shape)
+json.dump(result, open(folder + "/result.json", "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def result(tiny_model, stock_twin, processor, page, tmp_path_factory):
+    torchvision = os.environ.get("ARRCOC_TORCHVISION")
+    if not torchvision:
+        pytest.skip("ARRCOC_TORCHVISION names no folder with torchvision; `make test` sets it up")
+    folder = tmp_path_factory.mktemp("video")
+    tiny_model().save_pretrained(folder / "ours")
+    stock_twin(tiny_model()).save_pretrained(folder / "stock")
+    processor.save_pretrained(folder / "ours")
+    page(128, 96).save(folder / "0.png")
+    page(64, 96, 1).save(folder / "1.png")
+    env = os.environ | {"PYTHONPATH": str(Path(torchvision).resolve())}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder)], env=env, cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads((folder / "result.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["video", "image and video", "video and image", "batch"])
+def test_a_video_at_full_budget_equals_stock_bit_for_bit(name, result, report):
+    assert report("full budget - stock, with video", result[name]["full"]) == 0
+    assert result[name]["generations equal"]
+
+
+@pytest.mark.parametrize("name", ["image and video", "video and image", "batch"])
+def test_a_pruned_image_beside_a_video_equals_the_masked_oracle(name, result, report):
+    assert report("pruned - masked oracle, with video", result[name]["pruned"]) < 1e-5
+    assert report("cached - uncached: greedy, with video", result[name]["cached"]) < 1e-5
+    assert result[name]["beams"]
