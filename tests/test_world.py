@@ -185,14 +185,14 @@ def test_training_sees_what_the_template_and_the_processor_make(tokenizer):
 
     page = make_page(0, "train", (8, 12))
     stock = build_image_processor()([page.image], return_tensors="pt")
-    ours = patches(torch.from_numpy(np.asarray(page.image))[None])
+    ours = patches(torch.from_numpy(np.array(page.image))[None])
     assert torch.equal(stock["pixel_values"], ours)
     assert stock["image_grid_thw"].tolist() == [[1, 16, 24]]
 
 
 def test_training_uses_stock_positions_and_scores_like_generation():
     model = build_model(0).eval()
-    batch = make_batch(STAGES[1], "held_out", 0, 2, (6, 10))
+    batch = make_batch(STAGES[2], "held_out", 0, 2, (6, 10))
     kinds = (batch.input_ids == model.config.image_token_id).int()
     grid = torch.tensor([[1, 12, 20]] * 2)
     stock = model.model.get_rope_index(batch.input_ids, kinds, image_grid_thw=grid)[0]
@@ -216,7 +216,7 @@ def test_the_faster_attention_equals_stock():
     stock, fast = build_model(0).eval(), build_model(0).eval()
     fast.model.visual.config._attn_implementation = "batched_images"
     fast.model.language_model.config._attn_implementation = "plain_causal"
-    batch = make_batch(STAGES[1], "train", 0, 2, (6, 10))
+    batch = make_batch(STAGES[2], "train", 0, 2, (6, 10))
     kinds = (batch.input_ids == stock.config.image_token_id).int()
     inputs = dict(input_ids=batch.input_ids, image_grid_thw=torch.tensor([[1, 12, 20]] * 2), mm_token_type_ids=kinds)
     pixels = patches(batch.images)
@@ -235,11 +235,14 @@ def test_glyph_targets_stand_where_the_characters_do():
     assert (targets > 0).sum() == len(page.glyphs)
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
-    whole = train_base.main(["--smoke", "--out", str(tmp_path / "whole"), "--steps", "4"])
-    train_base.main(["--smoke", "--out", str(tmp_path / "parts"), "--steps", "2"])
-    rest = train_base.main(["--smoke", "--out", str(tmp_path / "parts"), "--steps", "2", "--resume"])
-    assert [m["loss"] for m in rest] == [m["loss"] for m in whole[2:]]
+@pytest.mark.parametrize("stage", ["letters", "aligned and free"])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage):
+    smoke = ["--smoke", "--stage", stage, "--steps"]
+    whole = train_base.main([*smoke, "4", "--out", str(tmp_path / "whole")])
+    train_base.main([*smoke, "2", "--out", str(tmp_path / "parts")])
+    rest = train_base.main([*smoke, "2", "--out", str(tmp_path / "parts"), "--resume"])
+    for name in ("loss", "glyph_loss", "gradient_norm"):
+        assert [metrics[name] for metrics in rest] == [metrics[name] for metrics in whole[2:]]
     first, second = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("whole", "parts"))
     for name, tensor in first["model"].items():
         assert torch.equal(tensor, second["model"][name]), name

@@ -28,14 +28,18 @@ def build_config() -> Qwen3VLConfig:
     def token_id(token: str) -> int:
         return tokenizer.convert_tokens_to_ids(token)
 
+    # A narrow model wants larger first weights than stock's 0.02, and a grid of tens of patches a shorter longest wave than
+    # 10000: with both, the letters are learned in half the steps.
     vision = dict(
         depth=6, hidden_size=128, intermediate_size=384, num_heads=4, patch_size=PATCH, spatial_merge_size=MERGE,
         temporal_patch_size=TEMPORAL_PATCH, out_hidden_size=256, num_position_embeddings=24 * 24,
-        deepstack_visual_indexes=[1, 3, 4],
+        deepstack_visual_indexes=[1, 3, 4], initializer_range=0.06,
+        rope_parameters={"rope_type": "axial", "rope_theta": 100.0},
     )  # fmt: skip
     text = dict(
         vocab_size=VOCABULARY, hidden_size=256, intermediate_size=640, num_hidden_layers=5, num_attention_heads=8,
         num_key_value_heads=4, head_dim=32, max_position_embeddings=8192, tie_word_embeddings=True,
+        initializer_range=0.04,
         rope_parameters={
             "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5], "mrope_interleaved": True,
         },

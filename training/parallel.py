@@ -35,10 +35,11 @@ def start() -> tuple[int, int]:
 
 
 def average_gradients(parameters: list[torch.nn.Parameter]) -> None:
-    """Replaces every gradient by its mean over the processes. A parameter without a gradient counts as zero."""
+    """Replaces every gradient by its mean over the processes. Those without one are left alone."""
     if not distributed.is_initialized():
         return
-    flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
+    parameters = [parameter for parameter in parameters if parameter.grad is not None]
+    flat = torch.cat([parameter.grad.flatten() for parameter in parameters])
     distributed.all_reduce(flat)
     flat /= distributed.get_world_size()
     for parameter, mean in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):

@@ -44,6 +44,14 @@ def _positions(model: Qwen3VLForConditionalGeneration, cells: tuple[int, int], s
     return model.model.get_rope_index(torch.zeros(1, length, dtype=torch.long), kinds, image_grid_thw=grid)[0]
 
 
+def _image_features(model: Qwen3VLForConditionalGeneration, batch: Batch):
+    size = len(batch.images)
+    grid = torch.tensor([[1, batch.cells[0] * MERGE, batch.cells[1] * MERGE]] * size, device=model.device)
+    pixels = patches(batch.images.to(model.device))
+    extra = one_grid(model, len(pixels) // size, size)
+    return model.model.get_image_features(pixels, grid, return_dict=True, **extra)
+
+
 def answer_logits(
     model: Qwen3VLForConditionalGeneration, batch: Batch
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -53,12 +61,9 @@ def answer_logits(
     """
     device = model.device
     size, length = batch.input_ids.shape
-    grid = torch.tensor([[1, batch.cells[0] * MERGE, batch.cells[1] * MERGE]] * size, device=device)
     start = int((batch.input_ids[0] == model.config.image_token_id).int().argmax())
     positions = _positions(model, batch.cells, start, length).to(device)
-    pixels = patches(batch.images.to(device))
-    extra = one_grid(model, len(pixels) // size, size)
-    features = model.model.get_image_features(pixels, grid, return_dict=True, **extra)
+    features = _image_features(model, batch)
     tokens = torch.cat(features.pooler_output)
     hidden = model.model(
         input_ids=batch.input_ids.to(device), mm_encoder_outputs={"image": features},
@@ -69,6 +74,25 @@ def answer_logits(
     return model.lm_head(hidden[:, :-1][labelled]), labels[labelled], tokens
 
 
+def visual_tokens(model: Qwen3VLForConditionalGeneration, batch: Batch) -> torch.Tensor:
+    """The merged visual tokens (batch * cells, hidden) of a batch's pages."""
+    return torch.cat(_image_features(model, batch).pooler_output)
+
+
+def letter_loss(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> torch.Tensor:
+    """The glyph loss alone, without the language model."""
+    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+        return glyph_head.loss(visual_tokens(model, batch), batch.glyphs.to(model.device))
+
+
+def letters_read(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> float:
+    """Share of a batch's characters that the glyph head names in the right slot."""
+    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+        named = glyph_head(visual_tokens(model, batch)).argmax(-1)
+    glyphs = batch.glyphs.to(model.device)
+    return (named == glyphs)[glyphs > 0].float().mean().item()
+
+
 def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """The language-model loss and the glyph loss of a batch, under autocast to `dtype`."""
     with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
@@ -77,7 +101,6 @@ def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> tu
     return functional.cross_entropy(logits.float(), labels), glyphs
 
 
-@torch.no_grad()
 def exact_matches(model, batch: Batch, dtype: torch.dtype) -> torch.Tensor:
     """(batch,) bool: whether every token of a page's labelled answers has the highest logit, which is when greedy decoding
     gives exactly those answers."""

@@ -20,7 +20,7 @@ from training.base_model import build_model, export
 from training.batches import Batches, make_batch
 from training.curriculum import STAGES, Stage
 from training.speed import speed_up
-from training.steps import GLYPH_WEIGHT, GlyphHead, exact_matches, losses
+from training.steps import GLYPH_WEIGHT, GlyphHead, exact_matches, letter_loss, letters_read, losses
 
 
 class Trainer:
@@ -75,7 +75,8 @@ class Trainer:
 
     def learning_rate(self) -> float:
         """Linear warm-up, then constant, then a cosine to a twentieth from the step on that the cool-down began."""
-        peak = self.options.learning_rate * min(1.0, (self.step + 1) / self.options.warmup)
+        peak = self.options.learning_rate * self.stages[self.stage].learning_rate
+        peak *= min(1.0, (self.step + 1) / self.options.warmup)
         if self.cooling_since is None:
             return peak
         done = min(1.0, (self.step - self.cooling_since) / self.options.cooldown)
@@ -85,7 +86,10 @@ class Trainer:
         """One optimiser step; returns its metrics."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
-        language, glyphs = losses(self.model, self.glyph_head, batch, self.dtype)
+        if self.stages[self.stage].letters_only:
+            language, glyphs = torch.zeros(()), letter_loss(self.model, self.glyph_head, batch, self.dtype)
+        else:
+            language, glyphs = losses(self.model, self.glyph_head, batch, self.dtype)
         (language + GLYPH_WEIGHT * glyphs).backward()
         parallel.average_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
@@ -98,15 +102,16 @@ class Trainer:
         }  # fmt: skip
 
     def evaluate(self, pages: int) -> float:
-        """Share of about that many held-out questions of this stage answered exactly, over all its grids."""
-        self.model.eval()
-        size, right, total = 16, 0, 0
+        """Share of about that many held-out questions of this stage answered exactly (or letters read), over all its grids."""
+        # neither eval() nor no_grad(): nothing here differs in training, and compiled layers would be compiled again
+        size, scores, stage = 16, [], self.stages[self.stage]
         for index in range(self.rank, max(self.processes, pages // size), self.processes):
-            batch = make_batch(self.stages[self.stage], "held_out", index, size)
-            right += int(exact_matches(self.model, batch, self.dtype).sum())
-            total += size
-        self.model.train()
-        return parallel.average(right / total, self.device)
+            batch = make_batch(stage, "held_out", index, size)
+            if stage.letters_only:
+                scores.append(letters_read(self.model, self.glyph_head, batch, self.dtype))
+            else:
+                scores.append(exact_matches(self.model, batch, self.dtype).float().mean().item())
+        return parallel.average(sum(scores) / len(scores), self.device)
 
     def finished(self) -> bool:
         """Whether the cool-down is over."""
@@ -130,8 +135,8 @@ def run(trainer: Trainer) -> list[dict]:
         metrics["minutes"] = round((time.monotonic() - began) / 60, 2)
         if trainer.step % options.evaluate_every == 0:
             metrics["minutes"] = round(parallel.average(metrics["minutes"], trainer.device), 2)
-            metrics["exact_match"] = trainer.evaluate(options.evaluate_pages)
-            if _advance(trainer, metrics["exact_match"], metrics["minutes"]):
+            metrics["score"] = trainer.evaluate(options.evaluate_pages)
+            if _advance(trainer, metrics["score"], metrics["minutes"]):
                 bar.set_description(trainer.stages[trainer.stage].name)
                 batches = _batches(trainer)
         log.write(json.dumps(metrics) + "\n")
@@ -174,6 +179,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=50, help="steps")
     parser.add_argument("--cooldown", type=int, default=400, help="steps of falling learning rate at the end")
     parser.add_argument("--minutes", type=float, help="begin the cool-down after that many minutes of this run")
+    parser.add_argument(
+        "--stage", choices=[stage.name for stage in STAGES], help="go to that stage, whatever the score"
+    )
     parser.add_argument("--steps", type=int, help="stop after that many steps of this run, whatever the stage")
     parser.add_argument("--processes", type=int, default=1, help="that train together, one thread each is best")
     parser.add_argument("--workers", type=int, default=0, help="processes that draw pages beside training")
@@ -199,6 +207,8 @@ def main(arguments: list[str] | None = None) -> list[dict]:
     trainer = Trainer(options)
     if options.resume:
         trainer.load(options.out / "state.pt")
+    if options.stage:
+        trainer.stage = [stage.name for stage in STAGES].index(options.stage)
     history = run(trainer)
     for process in others:
         process.wait()
