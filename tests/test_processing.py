@@ -363,6 +363,23 @@ def test_threads_do_not_see_each_other(processor, page):
     assert not errors
 
 
+def test_a_call_sets_the_shared_tokenizer_once(processor, page, monkeypatch):
+    """Questions are read with the text's own padding: another one would change the tokenizer under other threads."""
+    kind, seen = type(processor.tokenizer), []
+    original = kind.set_truncation_and_padding
+
+    def record(self, *args, **kwargs):
+        seen.append((args, tuple(sorted(kwargs.items()))))
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(kind, "set_truncation_and_padding", record)
+    settings = {"padding": True, "truncation": True, "max_length": 400, "padding_side": "left"}
+    processor(images=page(), text=IMAGE + "what?", token_budget=4, **settings)
+    processor(images=page(), text=IMAGE + "what?", token_budget=4, text_kwargs=settings)
+    assert len(seen) == 4  # question and text, twice
+    assert len(set(seen)) == 1
+
+
 def test_a_call_leaves_nothing_on_the_processor(processor, page):
     before = dict(vars(processor))
     processor(images=page(), text=IMAGE + "what?", token_budget=4)
