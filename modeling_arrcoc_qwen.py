@@ -367,15 +367,16 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         self.post_init()
 
     @classmethod
-    def from_pretrained(cls, *args, output_loading_info: bool = False, **kwargs):
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
         """Loads our own folder or a stock Qwen3-VL checkpoint, and refuses one that is incomplete or not finite.
 
         Raises:
             ValueError: a tensor of the base is missing, the allocator's are there in part, or a tensor holds NaN or
                 infinity.
         """
-        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        check_loaded(model, info)
+        model, info = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
+        if pretrained_model_name_or_path is not None:  # else the caller's own state_dict, which may be partial
+            check_loaded(model, info)
         if not any(parameter.device.type == "meta" for parameter in model.model.arrcoc.parameters()):
             model.model.arrcoc.float()  # what a stock checkpoint lacks was made in its dtype
         return (model, info) if output_loading_info else model
