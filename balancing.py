@@ -16,6 +16,8 @@ TENSIONS = ("compress_particularize", "exploit_explore", "focus_diversify")
 # budget's share of the grid.
 _SCENE_FEATURES = 4 * len(SCORES) + 1
 
+_FIRMEST = 7.0  # argument of tanh: float32 rounds it to exactly 1 from 9 on
+
 
 @dataclass(frozen=True, eq=False)
 class Balance:
@@ -116,7 +118,9 @@ class AdaptiveTensionBalancer(nn.Module):
         scene = scene_features(scores, budget)
         summary = query.detach().float().mean(0) if len(query) else scene.new_zeros(self.question.in_features)
         learned = self.tension(torch.cat([scene, torch.tanh(self.question(summary))]))
-        compress, explore, diversify = torch.tanh(scene_prior(scores, budget) + learned).unbind()
+        compress, explore, diversify = torch.tanh(
+            (scene_prior(scores, budget) + learned).clamp(-_FIRMEST, _FIRMEST)
+        ).unbind()
         scale = {"participation": 1 - 0.5 * explore}
         parts = [self.weights[name] * scale.get(name, 1 + 0.5 * explore) * scores[name] for name in SCORES]
         blended = torch.stack(parts).sum(0) / max(sum(self.weights.values()), 1e-6)

@@ -15,8 +15,7 @@ ALLOWED = (
 
 # Words by which a question asks for more than one place of the image.
 _BROAD = re.compile(
-    r"\b(all|every|each|list|count|how many|describe|summari[sz]e|overview|compare|difference|transcribe|read|total|"
-    r"average|most|least)\b",
+    r"\b(all|every|each|list|count|how many|describe|summari[sz]e|overview|compare|difference|transcribe|average)\b",
     re.IGNORECASE,
 )
 # Tokens per informative cell: a question about one place needs a part of them, any other question all.

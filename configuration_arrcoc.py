@@ -88,7 +88,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     information_weight: float | int = _dial(1.0, 0.0, 10.0, "(a weight)")
     perspective_weight: float | int = _dial(0.5, 0.0, 10.0, "(a weight)")
     participation_weight: float | int = _dial(1.0, 0.0, 10.0, "(a weight)")
-    area_strength: float | int = _dial(0.5, 0.0, 1.0, "(a share)")
+    area_strength: float | int = _dial(0.25, 0.0, 1.0, "(a share)")
     diversity: float | int = _dial(0.25, 0.0, 0.5, "(a share)")
     coverage_floor: float | int = _dial(0.1, 0.0, 1.0, "(a share of the budget)")
     coarse_share: float | int = _dial(0.0, 0.0, 0.9, "(a share of the budget)")
