@@ -7,8 +7,10 @@ No selection is kept on the model between calls.
 """
 
 import torch
+import transformers
 from torch import nn
 from transformers import Qwen3VLForConditionalGeneration
+from transformers.generation import utils as generation_utils
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
@@ -502,6 +504,7 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         self, inputs_tensor, model_kwargs, model_input_name, generation_config
     ):
         # generate() encodes without the prompt: here its images are still counted, and those that are cached left out.
+        check_chunks(generation_config.prefill_chunk_size, model_kwargs)
         images = [model_kwargs.get("pixel_values"), (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]
         cache = model_kwargs.get("past_key_values")
         empty = cache is None or cache.get_seq_length() == 0
@@ -516,6 +519,22 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size)
         return super()._maybe_prepare_encoder_kwargs_for_generation(
             inputs_tensor, model_kwargs, model_input_name, generation_config
+        )
+
+
+def check_chunks(prefill_chunk_size: int | None, model_kwargs: dict):
+    """Refuses to prefill images in chunks on releases that drop them there in silence (all before 5.23).
+
+    Raises:
+        ValueError: saying what to leave out or to install.
+    """
+    seen = any(model_kwargs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
+    if prefill_chunk_size is None or hasattr(generation_utils, "_slice_mm_encoder_output"):
+        return
+    if seen or model_kwargs.get("mm_encoder_outputs"):
+        raise ValueError(
+            f"transformers {transformers.__version__} drops images from a prompt that is prefilled in chunks; leave out "
+            "prefill_chunk_size, or run: pip install 'transformers>=5.23,<6'"
         )
 
 

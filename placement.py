@@ -250,7 +250,8 @@ def replace_stray_placeholders(input_ids, mm_token_type_ids, config):
     """
     if input_ids is None or mm_token_type_ids is None:
         return input_ids
-    beyond = input_ids.shape[-1] - mm_token_type_ids.shape[-1]
-    types = torch.nn.functional.pad(mm_token_type_ids, (0, beyond)) if beyond > 0 else mm_token_type_ids
+    length = input_ids.shape[-1]
+    types = mm_token_type_ids[:, -length:]  # before 5.23, generate() leaves the cached part on
+    types = torch.nn.functional.pad(types, (0, length - types.shape[-1]))
     placeholder = (input_ids == config.image_token_id) | (input_ids == config.video_token_id)
     return input_ids.masked_fill(placeholder & (types == 0), config.vision_end_token_id)
