@@ -88,11 +88,10 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     shown = shown or cells
     images, conversations, glyphs = [], [], []
     for index in range(size):
-        read_only = split == "train" and stage.read_only and random.random() < 0.5
-        style = random.choice(stage.read_only if read_only else stage.styles)
+        style = random.choice(stage.styles) if split == "train" else stage.styles[0]
         page = make_page(seed * 1009 + index, split, cells, style, shown)
         images.append(np.asarray(page.image))
-        conversations.append(conversation(shown, _turns(random, page, stage, split, bool(read_only))))
+        conversations.append(conversation(shown, _turns(random, page, stage, split)))
         glyphs.append(glyph_targets(page, shown))
     length = -(-max(len(ids) for ids, _ in conversations) // 16) * 16
     pad = _ids("<|endoftext|>")[0]
@@ -106,14 +105,14 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     )  # fmt: skip
 
 
-def _turns(random: Random, page: Page, stage, split: str, read_only: bool) -> list[tuple[str, str]]:
+def _turns(random: Random, page: Page, stage, split: str) -> list[tuple[str, str]]:
     # In held-out batches one question. In training, several questions share the cost of one picture: no answer helps
     # with another, and the transcript, which would, comes last or alone.
     asked = [(question.text, question.answer) for question in page.questions]
     if split == "held_out":
         return asked[:1]
     read = (words.TRANSCRIBE, page.transcript)
-    if read_only or not asked or random.random() < stage.transcribe_only:
+    if not asked or random.random() < stage.transcribe_only:
         return [read]
     turns = asked[: stage.questions]
     return [*turns, read] if random.random() < stage.transcribe_after else turns

@@ -13,7 +13,8 @@ Grid = tuple[tuple[int, int], tuple[int, int] | None]  # (rows, columns) drawn, 
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage shows and when it ends. `pass_mark` is a share of held-out questions answered exactly."""
+    """What a stage shows and when it ends. `pass_mark` is a share of questions answered exactly, on held-out pages of the
+    first style."""
 
     name: str
     styles: tuple[Style, ...]
@@ -23,10 +24,9 @@ class Stage:
         False  # only the vision half learns, from the glyph loss; its score is the share of letters read
     )
     learning_rate: float = 1.0  # times the run's
-    read_only: tuple[Style, ...] = ()  # every second training page is one of these, and only read out
-    questions: int = 1  # asked of the other pages at most
-    transcribe_only: float = 0.5  # share of the other pages that are only read out
-    transcribe_after: float = 0.0  # share of the rest that are read out after the questions
+    questions: int = 1  # asked of a page at most
+    transcribe_only: float = 0.5  # share of pages that are only read out
+    transcribe_after: float = 0.0  # share of the others that are read out after the questions
 
 
 def _native(*cells: tuple[int, int]) -> tuple[Grid, ...]:
@@ -48,15 +48,14 @@ _SEVERAL = Style(fields=(2, 4))
 _WORLD = Style(fields=(1, 4), signs=(0, 2), shapes=(0, 2), dark=0.1)
 # Pages full of text teach the letters: three times as many of them for the same picture.
 _PLAIN_TEXT = Style(fields=(6, 12), fonts=PLAIN_FONTS, font_sizes=(11, 18), clutter=(0, 1))
-_TEXT = Style(fields=(6, 12), font_sizes=(11, 22), clutter=(0, 1))
+_TEXT = Style(fields=(4, 10), font_sizes=(11, 22), clutter=(0, 1))
 
 STAGES = (
     Stage("letters", (_PLAIN_TEXT,), _FIRST, pass_mark=0.8, letters_only=True, learning_rate=2.0),
     Stage("all letters", (_TEXT,), _FIRST, pass_mark=0.8, letters_only=True, learning_rate=2.0),
-    Stage("aligned and free", (_ALIGNED, _PLAIN, _ONE), _FIRST, pass_mark=0.6, read_only=(_TEXT,), transcribe_only=0.2,
-          transcribe_after=1.0),
-    Stage("one field", (_ONE, _ONE, _SEVERAL), _ALL + _SCALED, pass_mark=0.8, read_only=(_TEXT,), questions=3,
-          transcribe_only=0.1, transcribe_after=0.5),
-    Stage("world", (_ONE, _SEVERAL, _WORLD), _ALL + _SCALED, pass_mark=1.0, questions=4, transcribe_only=0.1,
+    Stage("aligned and free", (_ALIGNED, _PLAIN), _FIRST, pass_mark=0.6, transcribe_only=0.2, transcribe_after=1.0),
+    Stage("fields", (_ONE, _ONE, _SEVERAL, _TEXT), _ALL + _SCALED, pass_mark=0.9, questions=3, transcribe_only=0.1,
+          transcribe_after=0.5),
+    Stage("world", (_ONE, _ONE, _SEVERAL, _WORLD), _ALL + _SCALED, pass_mark=1.0, questions=4, transcribe_only=0.1,
           transcribe_after=0.3),
 )  # fmt: skip
