@@ -1,0 +1,51 @@
+"""The demo: answers, figures and the overlay of a picture."""
+
+import pytest
+from PIL import Image
+
+from demo import answer
+from demo.figures import panels_of, sheet
+from upload import DEFAULT_CHECKPOINT
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / "mine.png"
+    Image.new("RGB", (128, 96), "white").save(path)
+    return path
+
+
+def test_demo_answers_at_both_budgets_and_writes_the_overlay(picture, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(answer, "PREFILLS", 1)
+    out = tmp_path / "new" / "overlay.png"
+    options = [
+        "--image",
+        str(picture),
+        "--question",
+        "what?",
+        "--budget",
+        "12",
+        "--out",
+        str(out),
+        "--max-new-tokens",
+        "2",
+    ]
+    answer.main(options)
+    printed = capsys.readouterr().out
+    tokens = next(line for line in printed.splitlines() if line.startswith("tokens"))
+    assert tokens.split() == ["tokens", "48", "12", "0.25"]
+    assert all(word in printed for word in ("answer", "prefill", "cache", str(out)))
+    assert Image.open(out).size == (768, 576)
+
+
+def test_budget_is_a_count_or_a_name():
+    assert [answer.budget_of(text) for text in ("64", "auto", "-1")] == [64, "auto", -1]
+
+
+def test_figure_has_a_panel_for_the_page_every_map_and_the_kept_cells():
+    panels = panels_of(Image.new("RGB", (128, 96), "white"), "what?", 12, DEFAULT_CHECKPOINT)
+    titles = [title for title, _ in panels]
+    assert len(titles) == 1 + 13 + 3 + 1 + 1
+    assert titles[0] == "page"
+    assert titles[-1] == "12 of 48 cells kept"
+    assert sheet(panels).size == (6 * 228, 4 * (165 + 30))
