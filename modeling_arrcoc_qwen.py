@@ -16,6 +16,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
+from .checkpoint import check_loaded
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
 from .knowing import NeutralLinear, ParticipatoryScorer, PerspectivalScorer
 from .layer import ARRCOCLayer, ARRCOCOutput
@@ -176,6 +177,8 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
         ids = query_input_ids[number]
         if query_attention_mask is not None:
             ids = ids[query_attention_mask[number].bool()]
+        if embed.weight.device.type != "meta":
+            ids = ids.to(embed.weight.device)
         return embed(ids).detach()
 
     @can_return_tuple
@@ -536,30 +539,6 @@ def check_chunks(prefill_chunk_size: int | None, model_kwargs: dict):
             f"transformers {transformers.__version__} drops images from a prompt that is prefilled in chunks; leave out "
             "prefill_chunk_size, or run: pip install 'transformers>=5.23,<6'"
         )
-
-
-def check_loaded(model: nn.Module, info: dict):
-    """Refuses a model whose weights did not all come from the checkpoint, or are not finite.
-
-    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter may also be new alone.
-
-    Raises:
-        ValueError: naming the first tensors, and what to do.
-    """
-    missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
-    own = {name for name in model.state_dict() if name.startswith("model.arrcoc.")}
-    from_stock = own <= set(missing)
-    may_be_new = own if from_stock else {name for name in own if name.startswith("model.arrcoc.adapter.")}
-    lost = [name for name in missing if name not in may_be_new]
-    if lost:
-        hint = f" Tensors of unknown name in the file: {unexpected[:3]}." if unexpected else ""
-        raise ValueError(
-            f"the checkpoint lacks {len(lost)} tensors, the first of them {lost[:3]}.{hint} Download it again, or rename the "
-            "tensors to the names of the model"
-        )
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point() and parameter.device.type != "meta" and not torch.isfinite(parameter).all():
-            raise ValueError(f"{name} holds NaN or infinity; the checkpoint is damaged, download or save it again")
 
 
 ARRCOCQwen3VLForConditionalGeneration.register_for_auto_class("AutoModelForImageTextToText")

@@ -21,6 +21,7 @@ CODE_FILES = (
     "attending.py",
     "balancing.py",
     "budget.py",
+    "checkpoint.py",
     "configuration_arrcoc.py",
     "knowing.py",
     "layer.py",

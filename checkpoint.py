@@ -1,0 +1,28 @@
+"""Whether a loaded model is whole: transformers only warns of tensors that a checkpoint lacks."""
+
+import torch
+from torch import nn
+
+
+def check_loaded(model: nn.Module, info: dict):
+    """Refuses a model whose weights did not all come from the checkpoint, or are not finite.
+
+    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter may also be new alone.
+
+    Raises:
+        ValueError: naming the first tensors, and what to do.
+    """
+    missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
+    own = {name for name in model.state_dict() if name.startswith("model.arrcoc.")}
+    from_stock = own <= set(missing)
+    may_be_new = own if from_stock else {name for name in own if name.startswith("model.arrcoc.adapter.")}
+    lost = [name for name in missing if name not in may_be_new]
+    if lost:
+        hint = f" Tensors of unknown name in the file: {unexpected[:3]}." if unexpected else ""
+        raise ValueError(
+            f"the checkpoint lacks {len(lost)} tensors, the first of them {lost[:3]}.{hint} Download it again, or rename the "
+            "tensors to the names of the model"
+        )
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and parameter.device.type != "meta" and not torch.isfinite(parameter).all():
+            raise ValueError(f"{name} holds NaN or infinity; the checkpoint is damaged, download or save it again")
