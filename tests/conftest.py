@@ -15,7 +15,6 @@ CHECKPOINT = Path(
     os.environ.get("ARRCOC_CHECKPOINT") or Path(__file__).parents[1] / "checkpoints" / "arrcoc-small"
 ).resolve()
 QUESTION = "what is the total?"
-_FIGURES: dict[str, list[float]] = {}
 
 
 @pytest.fixture(scope="session")
@@ -252,22 +251,30 @@ def make_inputs(processor):
 
 
 @pytest.fixture
-def report():
+def report(record_property):
     """`report(name, value)`: keeps the largest value measured under `name` for the table at the end of the run."""
 
     def keep(name: str, value) -> float:
         value = float(torch.as_tensor(value).detach())
-        _FIGURES.setdefault(name, []).append(value)
+        record_property(f"measured: {name}", value)
         return value
 
     return keep
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Prints the figures that tests reported: name, number of measurements, largest value."""
-    if not _FIGURES:
+    """Prints the figures that tests reported, from all worker processes: name, number of measurements, largest value."""
+    figures: dict[str, list[float]] = {}
+    for outcome in terminalreporter.stats.values():
+        for test in outcome:
+            if getattr(test, "when", None) != "call":
+                continue
+            for name, value in test.user_properties:
+                if name.startswith("measured: "):
+                    figures.setdefault(name.removeprefix("measured: "), []).append(value)
+    if not figures:
         return
     terminalreporter.section("measured")
-    width = max(map(len, _FIGURES))
-    for name, values in sorted(_FIGURES.items()):
+    width = max(map(len, figures))
+    for name, values in sorted(figures.items()):
         terminalreporter.write_line(f"{name:<{width}}  {len(values):>4} x  max {max(values):.3g}")
