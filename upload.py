@@ -54,7 +54,9 @@ def stage(checkpoint: str | Path, out: str | Path) -> Path:
     torch.manual_seed(0)  # a stock checkpoint's allocator is new; the same folder comes out each time
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype="auto")
     model.save_pretrained(out)
-    ARRCOCProcessor.from_pretrained(checkpoint).save_pretrained(out)
+    processor = ARRCOCProcessor.from_pretrained(checkpoint)
+    processor.tokenizer.padding_side = "left"  # generate() answers batches padded at the right wrongly
+    processor.save_pretrained(out)
     shutil.copyfile(ROOT / "model_card.md", out / "README.md")  # the Hub renders README.md alone
     written = {path.name for path in out.glob("*.py")}
     if written != set(CODE_FILES):
