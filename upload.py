@@ -54,9 +54,8 @@ def stage(checkpoint: str | Path, out: str | Path) -> Path:
     torch.manual_seed(0)  # a stock checkpoint's allocator is new; the same folder comes out each time
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype="auto")
     model.save_pretrained(out)
-    processor = ARRCOCProcessor.from_pretrained(checkpoint)
-    processor.tokenizer.padding_side = "left"  # generate() answers batches padded at the right wrongly
-    processor.save_pretrained(out)
+    # Batches padded at the right are answered wrongly by generate().
+    ARRCOCProcessor.from_pretrained(checkpoint, padding_side="left").save_pretrained(out)
     shutil.copyfile(ROOT / "model_card.md", out / "README.md")  # the Hub renders README.md alone
     written = {path.name for path in out.glob("*.py")}
     if written != set(CODE_FILES):
