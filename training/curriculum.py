@@ -54,8 +54,9 @@ STAGES = (
     Stage("letters", (_PLAIN_TEXT,), _FIRST, pass_mark=0.8, letters_only=True, learning_rate=2.0),
     Stage("all letters", (_TEXT,), _FIRST, pass_mark=0.8, letters_only=True, learning_rate=2.0),
     Stage("aligned and free", (_ALIGNED, _PLAIN), _FIRST, pass_mark=0.6, transcribe_only=0.2, transcribe_after=1.0),
-    Stage("fields", (_ONE, _ONE, _SEVERAL, _TEXT), _ALL + _SCALED, pass_mark=0.9, questions=3, transcribe_only=0.1,
-          transcribe_after=0.5),
-    Stage("world", (_ONE, _ONE, _SEVERAL, _WORLD), _ALL + _SCALED, pass_mark=1.0, questions=4, transcribe_only=0.1,
+    Stage("one field", (_ONE,), _ALL + _ALL + _SCALED, pass_mark=0.75, transcribe_only=0.1, transcribe_after=1.0),
+    Stage("several fields", (_SEVERAL, _SEVERAL, _ONE), _ALL, pass_mark=0.75, questions=3, transcribe_only=0.1,
           transcribe_after=0.3),
+    Stage("world", (_SEVERAL, _ONE, _ONE, _WORLD), _ALL + _ALL + _SCALED, pass_mark=1.0, questions=4,
+          transcribe_only=0.1, transcribe_after=0.3),
 )  # fmt: skip

@@ -44,7 +44,7 @@ class Style:
     fields: tuple[int, int] = (1, 1)
     font_sizes: tuple[int, int] = (12, 24)
     fonts: tuple[str, ...] = TRAIN_FONTS
-    values: tuple[str, ...] = ("number", "amount", "time", "code")
+    values: tuple[str, ...] = ("number", "amount", "time")  # "code" has capital letters too
     clutter: tuple[int, int] = (0, 3)
     signs: tuple[int, int] = (0, 0)
     shapes: tuple[int, int] = (0, 0)
