@@ -24,13 +24,13 @@ WORLD_GRIDS = ((8, 8), (8, 12), (10, 10), (12, 12))
 WORLD_STYLES = {"one_field": Style(), "several_fields": Style(fields=(2, 4), font_sizes=(12, 18))}
 
 
-def world_examples(pages: int, seed: int) -> list[Example]:
-    """`pages` held-out pages, one question each, spread evenly over `WORLD_GRIDS` and `WORLD_STYLES`."""
+def world_examples(pages: int, seed: int, split: str = "held_out") -> list[Example]:
+    """`pages` pages of a split, one question each, spread evenly over `WORLD_GRIDS` and `WORLD_STYLES`."""
     examples = []
     kinds = [(grid, style) for grid in WORLD_GRIDS for style in WORLD_STYLES.values()]
     for number in range(pages):
         grid, style = kinds[number % len(kinds)]
-        page = make_page(seed + number, "held_out", cells=grid, style=style)
+        page = make_page(seed + number, split, cells=grid, style=style)
         question = page.questions[0]
         examples.append(Example(page.image, question.text, (question.answer,), question.family))
     return examples

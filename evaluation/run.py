@@ -115,6 +115,8 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--seed", type=int, default=1_000_000, help="first seed of the pages, and of the random cells")
     parser.add_argument("--budgets", default="0.5,0.25,0.1", help="shares of the full token count")
     parser.add_argument("--methods", default="arrcoc,resize,random", help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--set", nargs="*", default=[], metavar="DIAL=NUMBER", help="dials of the allocator's config")
+    parser.add_argument("--split", default="held_out", choices=("held_out", "train"), help="of the world")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--out", type=Path, default=Path("results/training_free"), help="writes OUT.csv")
     options = parser.parse_args(arguments)
@@ -125,12 +127,17 @@ def main(arguments: list[str] | None = None):
     if not all(0 < share < 1 for share in shares):
         parser.error(f"--budgets {options.budgets}: each must be a share between 0 and 1")
 
+    dials = {name: json.loads(value) for name, value in (pair.split("=", 1) for pair in options.set)}
+
     torch.manual_seed(options.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     processor = ARRCOCProcessor.from_pretrained(options.model)
-    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32).to(device).eval()
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32, **dials)
+    model = model.to(device).eval()
     world = options.data == "world"
-    examples = world_examples(options.pages, options.seed) if world else folder_examples(Path(options.data))
+    examples = (
+        world_examples(options.pages, options.seed, options.split) if world else folder_examples(Path(options.data))
+    )
     rows = evaluate(model, processor, examples, methods, shares, options.batch_size)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{options.out}.csv", "w", newline="", encoding="utf-8") as file:
@@ -139,7 +146,7 @@ def main(arguments: list[str] | None = None):
         writer.writerows(rows)
     for family in dict.fromkeys(row["family"] for row in rows):
         print(table(rows, family), end="\n\n")
-    print(json.dumps({"model": str(options.model), "data": options.data, "rows": rows}))
+    print(json.dumps({"model": str(options.model), "data": options.data, "dials": dials, "rows": rows}))
 
 
 if __name__ == "__main__":
