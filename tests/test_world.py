@@ -11,7 +11,7 @@ import torch
 
 from training import train_base
 from training.base_model import build_image_processor, build_model, export
-from training.batches import IGNORED, conversation, glyph_targets, make_batch, patches
+from training.batches import IGNORED, conversation, glyph_targets, make_batch, owner_targets, patches
 from training.curriculum import STAGES
 from training.speed import one_grid
 from training.steps import _positions, exact_matches
@@ -261,3 +261,11 @@ def test_the_export_is_a_small_stock_folder(tmp_path):
     assert 4e6 < sum(p.numel() for p in model.parameters()) < 8e6
     assert len(tokenizer) <= model.config.text_config.vocab_size
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 40e6
+
+
+def test_owner_targets_name_the_field_of_each_cell():
+    page = make_page(0, "train", (8, 8), Style(aligned=True, clutter=(0, 0)))
+    targets = owner_targets(page, (8, 8))
+    label = page.transcript.split(":")[0]
+    assert set(targets.tolist()) == {0, 1 + words.LABELS.index(label)}
+    assert ((glyph_targets(page, (8, 8)) > 0).any(1) == (targets > 0)).all()

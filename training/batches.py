@@ -22,12 +22,14 @@ SLOTS = 8  # per cell: 2 rows of 4, each 4 x 8 pixels, so that a slot rarely hol
 @dataclass
 class Batch:
     """Pages of one grid. `images` (batch, height, width, 3) uint8; `input_ids`, `labels` (batch, length) long, padded at
-    the right; `glyphs` (batch * cells, SLOTS) long, 0 where no character has its centre; `cells` (rows, columns)."""
+    the right; `glyphs` (batch * cells, SLOTS) long, 0 where no character has its centre; `owners`
+    (batch * cells,) long, 1 + the label of the field that is written in the cell, or 0; `cells` (rows, columns)."""
 
     images: torch.Tensor
     input_ids: torch.Tensor
     labels: torch.Tensor
     glyphs: torch.Tensor
+    owners: torch.Tensor
     cells: tuple[int, int]
 
 
@@ -67,6 +69,16 @@ def glyph_targets(page: Page, cells: tuple[int, int]) -> np.ndarray:
     return targets.reshape(-1, SLOTS)
 
 
+def owner_targets(page: Page, cells: tuple[int, int]) -> np.ndarray:
+    """(cells,) int64: 1 + the index in LABELS of the field whose label or value is written in the cell, or 0."""
+    targets = np.zeros(cells, dtype=np.int64)
+    for owner, (_, x, y) in zip(page.owners, page.glyphs, strict=True):
+        row, column = int(y // CELL), int(x // CELL)
+        if owner and row < cells[0] and column < cells[1]:
+            targets[row, column] = owner
+    return targets.reshape(-1)
+
+
 def patches(images: torch.Tensor) -> torch.Tensor:
     """`pixel_values` (batch * patches, 384) float32 of uint8 images (batch, height, width, 3), as the image processor
     makes them: values -1 to 1, 2 x 2 patches of a cell together, each patch twice in time."""
@@ -86,13 +98,14 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     if cells is None:
         cells, shown = random.choice(stage.grids)
     shown = shown or cells
-    images, conversations, glyphs = [], [], []
+    images, conversations, glyphs, owners = [], [], [], []
     for index in range(size):
         style = random.choice(stage.styles) if split == "train" else stage.styles[0]
         page = make_page(seed * 1009 + index, split, cells, style, shown)
         images.append(np.asarray(page.image))
         conversations.append(conversation(shown, _turns(random, page, stage, split)))
         glyphs.append(glyph_targets(page, shown))
+        owners.append(owner_targets(page, shown))
     length = -(-max(len(ids) for ids, _ in conversations) // 16) * 16
     pad = _ids("<|endoftext|>")[0]
     input_ids = torch.full((size, length), pad)
@@ -101,7 +114,8 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
         input_ids[row, : len(ids)] = torch.tensor(ids)
         labels[row, : len(wanted)] = torch.tensor(wanted)
     return Batch(
-        torch.from_numpy(np.stack(images)), input_ids, labels, torch.from_numpy(np.concatenate(glyphs)), shown
+        torch.from_numpy(np.stack(images)), input_ids, labels, torch.from_numpy(np.concatenate(glyphs)),
+        torch.from_numpy(np.concatenate(owners)), shown,
     )  # fmt: skip
 
 

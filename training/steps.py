@@ -10,22 +10,32 @@ from transformers import Qwen3VLForConditionalGeneration
 from training.base_model import MERGE
 from training.batches import GLYPHS, IGNORED, SLOTS, Batch, patches
 from training.speed import one_grid
+from training.world.words import LABELS
 
-GLYPH_WEIGHT = 0.5  # of the auxiliary loss, beside the language-model loss
+GLYPH_WEIGHT = 0.5  # of each auxiliary loss, beside the language-model loss
 _EMPTY_WEIGHT = 0.05  # of a slot without a character: nearly all are
 
 
 class GlyphHead(nn.Module):
-    """Says from a merged visual token which characters stand in its cell; trained beside the model, never saved with it."""
+    """Says from a merged visual token which characters stand in its cell, and which label's field they belong to; trained
+    beside the model, never exported with it."""
 
     def __init__(self, hidden_size: int):
         super().__init__()
         self.classes = len(GLYPHS) + 1
         self.project = nn.Linear(hidden_size, SLOTS * self.classes)
+        self.owner = nn.Linear(hidden_size, len(LABELS) + 1)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Logits (tokens, SLOTS, classes) of tokens (tokens, hidden)."""
         return self.project(tokens).unflatten(-1, (SLOTS, self.classes))
+
+    def owner_loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Weighted cross-entropy of the field that each cell belongs to against targets (tokens,)."""
+        logits = self.owner(tokens).float()
+        weight = torch.ones(logits.shape[-1], device=logits.device)
+        weight[0] = _EMPTY_WEIGHT
+        return functional.cross_entropy(logits, targets, weight=weight)
 
     def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Weighted cross-entropy against targets (tokens, SLOTS)."""
@@ -93,12 +103,13 @@ def letters_read(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype)
     return (named == glyphs)[glyphs > 0].float().mean().item()
 
 
-def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """The language-model loss and the glyph loss of a batch, under autocast to `dtype`."""
+def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """The language-model loss, the glyph loss and the owner loss of a batch, under autocast to `dtype`."""
     with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
         logits, labels, tokens = answer_logits(model, batch)
         glyphs = glyph_head.loss(tokens, batch.glyphs.to(model.device))
-    return functional.cross_entropy(logits.float(), labels), glyphs
+        owners = glyph_head.owner_loss(tokens, batch.owners.to(model.device))
+    return functional.cross_entropy(logits.float(), labels), glyphs, owners
 
 
 def exact_matches(model, batch: Batch, dtype: torch.dtype) -> torch.Tensor:

@@ -87,10 +87,11 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         if self.stages[self.stage].letters_only:
-            language, glyphs = torch.zeros(()), letter_loss(self.model, self.glyph_head, batch, self.dtype)
+            glyphs = letter_loss(self.model, self.glyph_head, batch, self.dtype)
+            language = owners = torch.zeros((), device=self.device)
         else:
-            language, glyphs = losses(self.model, self.glyph_head, batch, self.dtype)
-        (language + GLYPH_WEIGHT * glyphs).backward()
+            language, glyphs, owners = losses(self.model, self.glyph_head, batch, self.dtype)
+        (language + GLYPH_WEIGHT * (glyphs + owners)).backward()
         parallel.average_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
@@ -98,7 +99,8 @@ class Trainer:
         self.step += 1
         return {
             "step": self.step, "stage": self.stages[self.stage].name, "loss": language.item(),
-            "glyph_loss": glyphs.item(), "gradient_norm": norm.item(), "cells": list(batch.cells),
+            "glyph_loss": glyphs.item(),
+            "owner_loss": owners.item(), "gradient_norm": norm.item(), "cells": list(batch.cells),
         }  # fmt: skip
 
     def evaluate(self, pages: int) -> float:

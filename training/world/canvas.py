@@ -21,6 +21,8 @@ class Canvas:
     ink: tuple[int, int, int]
     taken: list[Box] = field(default_factory=list)
     glyphs: list[Glyph] = field(default_factory=list)
+    owner: int = 0  # 1 + the label of the field being written, 0 for other text
+    owners: list[int] = field(default_factory=list)  # of each glyph
 
     def __post_init__(self):
         self.image = Image.new("RGB", (self.width, self.height), self.paper)
@@ -61,6 +63,7 @@ class Canvas:
             after = (index + 1) * pitch if pitch else loaded.getlength(text[: index + 1])
             if character != " ":
                 self.glyphs.append((character, left + (before + after) / 2, middle))
+                self.owners.append(self.owner)
             before = after
         x0, y0, x1, y1 = loaded.getbbox(text, anchor="ls")
         right = len(text) * pitch if pitch else x1

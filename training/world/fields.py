@@ -43,7 +43,9 @@ def draw_fields(canvas: Canvas, random: Random, layout: Layout, split: str, styl
         place = _place(canvas, random, layout, block, style.aligned)
         if place is None:
             continue
+        canvas.owner = 1 + words.LABELS.index(label)
         box = _draw_block(canvas, layout, block, place)
+        canvas.owner = 0
         canvas.taken.append(place)
         drawn.append((label, value, box, f"{label}: {value}"))
     return drawn

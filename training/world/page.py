@@ -34,6 +34,7 @@ class Page:
     questions: tuple[Question, ...]
     transcript: str
     glyphs: tuple[Glyph, ...]
+    owners: tuple[int, ...]  # of each glyph: 1 + the index in LABELS of the field that it belongs to, or 0
     layout: Layout
 
 
@@ -86,7 +87,14 @@ def make_page(
         key=lambda entry: ((entry[0][1] + entry[0][3]) // 2 // 8, entry[0][0]),
     )
     questions = _questions(random, fields, signs, shapes)
-    page = Page(canvas.image, tuple(questions), "\n".join(text for _, text in entries), tuple(canvas.glyphs), layout)
+    page = Page(
+        canvas.image,
+        tuple(questions),
+        "\n".join(text for _, text in entries),
+        tuple(canvas.glyphs),
+        tuple(canvas.owners),
+        layout,
+    )
     return page if shown is None or shown == cells else _scaled(page, shown)
 
 
@@ -129,4 +137,4 @@ def _scaled(page: Page, shown: tuple[int, int]) -> Page:
         Question(q.text, q.answer, tuple(smaller(box) for box in q.evidence), q.family) for q in page.questions
     )
     glyphs = tuple((character, x * across, y * down) for character, x, y in page.glyphs)
-    return Page(image, questions, page.transcript, glyphs, page.layout)
+    return Page(image, questions, page.transcript, glyphs, page.owners, page.layout)
