@@ -55,8 +55,9 @@ STAGES = (
     Stage("all letters", (_TEXT,), _FIRST, pass_mark=0.8, letters_only=True, learning_rate=2.0),
     Stage("aligned and free", (_ALIGNED, _PLAIN), _FIRST, pass_mark=0.6, transcribe_only=0.2, transcribe_after=1.0),
     Stage("one field", (_ONE,), _ALL + _ALL + _SCALED, pass_mark=0.75, transcribe_only=0.1, transcribe_after=1.0),
-    Stage("several fields", (_SEVERAL, _SEVERAL, _ONE), _ALL, pass_mark=0.75, questions=3, transcribe_only=0.1,
-          transcribe_after=0.3),
+    # answers alone and mostly small pages: what is to be learned here is to look up the label that is asked for
+    Stage("several fields", (_SEVERAL,), _native((8, 8), (8, 8), (8, 8), (8, 12)), pass_mark=0.6, questions=3,
+          transcribe_only=0.0),
     Stage("world", (_SEVERAL, _ONE, _ONE, _WORLD), _ALL + _ALL + _SCALED, pass_mark=1.0, questions=4,
           transcribe_only=0.1, transcribe_after=0.3),
 )  # fmt: skip
