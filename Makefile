@@ -16,7 +16,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image "$(IMAGE)" --question "$(QUESTION)" --budget "$(BUDGET)" --model "$(MODEL)"
 
 test: $(VENV)/.dev $(TORCHVISION)
-	ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) $(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

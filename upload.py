@@ -69,7 +69,9 @@ def files_of(folder: Path) -> list[str]:
     return sorted(data | {name for name in CODE_FILES if (folder / name).exists()})
 
 
-def upload(folder: Path, repo_id: str, *, private: bool = False, tag: str | None = None, api: HfApi | None = None) -> str:
+def upload(
+    folder: Path, repo_id: str, *, private: bool = False, tag: str | None = None, api: HfApi | None = None
+) -> str:
     """Creates the model repository if needed, uploads a staged folder in one commit and returns the commit's URL.
 
     Args:

@@ -1,6 +1,6 @@
 """Answers a question about a picture with all visual tokens and with a small budget, and draws where the budget went.
 
-    python -m demo.answer --image my.png --question "What is the total?" --budget 64 --model FOLDER-OR-HUB-ID
+python -m demo.answer --image my.png --question "What is the total?" --budget 64 --model FOLDER-OR-HUB-ID
 """
 
 import argparse
@@ -111,12 +111,16 @@ def main(arguments: list[str] | None = None):
 
     with tempfile.TemporaryDirectory() as scratch:
         pipe = pipeline(
-            "image-text-to-text", model=model_folder(options.model, Path(scratch)), trust_remote_code=True, device_map="auto"
+            "image-text-to-text",
+            model=model_folder(options.model, Path(scratch)),
+            trust_remote_code=True,
+            device_map="auto",
         )
         image = open_picture(options.image)
         print(f"\n{options.image}, {image.width} x {image.height} pixels: {options.question}\n")
         full, small = (
-            measure(pipe, image, options.question, budget, options.max_new_tokens) for budget in ("full", options.budget)
+            measure(pipe, image, options.question, budget, options.max_new_tokens)
+            for budget in ("full", options.budget)
         )
         report(full, small)
         allocation = pipe.model.allocate(**prepare(pipe, image, options.question, options.budget))[0]

@@ -1,6 +1,6 @@
 """Draws how a page is read: its 13 texture channels, its three scores, its relevance and its kept cells.
 
-    python -m demo.figures --image demo/page.png --budget 36 --out docs/how_it_works.png
+python -m demo.figures --image demo/page.png --budget 36 --out docs/how_it_works.png
 """
 
 import argparse
@@ -40,7 +40,11 @@ def panels_of(image: Image.Image, question: str, budget, folder) -> list[tuple[s
     maps.append(("relevance", allocation.relevance[0]))
     shown = image.resize((PANEL, round(PANEL * image.height / image.width)), Image.Resampling.LANCZOS)
     drawn = [(name, Image.fromarray(heatmap(values.numpy())).resize(shown.size, 0)) for name, values in maps]
-    return [("page", shown), *drawn, (f"{len(allocation)} of {grid[0] * grid[1]} cells kept", allocation.overlay(shown))]
+    return [
+        ("page", shown),
+        *drawn,
+        (f"{len(allocation)} of {grid[0] * grid[1]} cells kept", allocation.overlay(shown)),
+    ]
 
 
 def sheet(panels: list[tuple[str, Image.Image]]) -> Image.Image:

@@ -3,9 +3,10 @@
 import math
 
 import torch
+from transformers import BatchFeature
+
 from arrcoc.attending import Allocation, attend
 from arrcoc.layer import ARRCOCOutput
-from transformers import BatchFeature
 
 
 def prompt(processor, examples, **processor_kwargs) -> BatchFeature:

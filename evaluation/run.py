@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from tqdm import tqdm
 
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation.methods import METHODS, prompt
 from evaluation.pages import folder_examples, world_examples
 

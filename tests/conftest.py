@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration
 from PIL import Image, ImageDraw
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration
 
 # ARRCOC_CHECKPOINT runs the tests on another checkpoint than the bundled one.
 CHECKPOINT = Path(

@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+
 from arrcoc.attending import (
     Allocation,
     apply_to_deepstack,
@@ -274,9 +275,9 @@ def test_any_grid(grid):
     scores = torch.rand(cells, generator=torch.Generator().manual_seed(0))
     for budget in {1, min(cells, 64), cells}:
         for share in (0.0, 0.5):
-            began = time.perf_counter()
+            began = time.process_time()
             made = plan(scores, grid, budget, coverage_floor=0.1, coarse_share=share, min_deepstack_levels=1)
-            assert time.perf_counter() - began < 5  # seconds; some milliseconds on an idle core
+            assert time.process_time() - began < 5  # seconds of CPU; a fraction of one is usual
             check_plan(made, grid, budget)
 
 

@@ -11,10 +11,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers.utils import is_torchvision_available
+
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 PROMPT = f"<|im_start|>user\n{IMAGE}what is it?<|im_end|>\n<|im_start|>assistant\n"

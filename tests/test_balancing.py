@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from arrcoc.balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, scene_features, scene_prior, spread
 
 COMPRESS, EXPLORE, DIVERSIFY = range(3)

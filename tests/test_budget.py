@@ -5,8 +5,9 @@ import logging
 import numpy as np
 import pytest
 import torch
-from arrcoc.budget import MODES, TIERS, auto_token_budget, check_token_budget, effective_cells
 from PIL import Image
+
+from arrcoc.budget import MODES, TIERS, auto_token_budget, check_token_budget, effective_cells
 
 NARROW, BROAD = "what is the date?", "list all the names"
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import transformers
-from arrcoc import ARRCOCQwen3VLConfig
-from arrcoc.configuration_arrcoc import CONFIG_VERSION, PROCESSOR_DIALS, TRANSFORMERS_CEILING, TRANSFORMERS_FLOOR
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from packaging.version import Version
 from transformers import Qwen3VLConfig
+
+from arrcoc import ARRCOCQwen3VLConfig
+from arrcoc.configuration_arrcoc import CONFIG_VERSION, PROCESSOR_DIALS, TRANSFORMERS_CEILING, TRANSFORMERS_FLOOR
 
 # Name, lowest, highest.
 LIMITS = [

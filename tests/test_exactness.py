@@ -10,6 +10,8 @@ pytestmark = pytest.mark.core
 OWN_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 SHAPES = ["default", "no_deepstack", "one_level", "patch_14", "merge_3", "merge_1", "pooled"]
 TOLERANCE = 1e-5
+# Trained logits reach 30, where one rounding of float32 is 1.9e-6; measured up to 9.5e-6.
+TRAINED_TOLERANCE = 2e-5
 
 
 def without_own(inputs):
@@ -147,7 +149,7 @@ def test_pruned_checkpoint_equals_stock_with_dropped_tokens_masked(budget, model
     pictures = [page(160, 128), page(96, 200, 1)]
     pruned, full = (make_inputs(pictures, token_budget=b) for b in (budget, "full"))
     gap = difference(model(**pruned).logits[pruned["attention_mask"].bool()], oracle(model, stock, pruned, full))
-    assert report("pruned - masked oracle (checkpoint)", gap) < TOLERANCE
+    assert report("pruned - masked oracle (checkpoint)", gap) < TRAINED_TOLERANCE
 
 
 @torch.no_grad()

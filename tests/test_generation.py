@@ -11,6 +11,8 @@ from transformers.generation import utils as generation_utils
 pytestmark = pytest.mark.core
 
 TOLERANCE = 1e-5
+# Trained logits reach 30, where one rounding of float32 is 1.9e-6; measured up to 9.5e-6.
+TRAINED_TOLERANCE = 2e-5
 STEPS = 5
 PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
 BUDGETS = [9, "full"]
@@ -116,7 +118,7 @@ def test_decoding_of_the_checkpoint_equals_one_pass(model, make_inputs, page, re
     pictures = [page(160, 128), page(96, 200, 1)]
     out = generate(model, make_inputs(pictures, token_budget=20), eos_token_id=-1)
     gap = check_logits(model, make_inputs, pictures, out, 20)
-    assert report("cached - uncached: greedy (checkpoint)", gap) < TOLERANCE
+    assert report("cached - uncached: greedy (checkpoint)", gap) < TRAINED_TOLERANCE
 
 
 @pytest.mark.parametrize("mode", ["sampled", "several return sequences"])

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 import torch
-from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from safetensors.torch import load_file, save_file
+
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 
 pytestmark = pytest.mark.core
 

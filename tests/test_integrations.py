@@ -4,8 +4,9 @@ import copy
 
 import pytest
 import torch
-from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from transformers import Trainer, TrainingArguments, pipeline
+
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 
 pytestmark = pytest.mark.core
 

@@ -4,6 +4,8 @@ from functools import lru_cache
 
 import pytest
 import torch
+from PIL import Image, ImageDraw, ImageFont
+
 from arrcoc.knowing import (
     InformationScorer,
     ParticipatoryScorer,
@@ -14,7 +16,6 @@ from arrcoc.knowing import (
     stroke_density,
 )
 from arrcoc.texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
-from PIL import Image, ImageDraw, ImageFont
 
 GRIDS = [(1, 1), (1, 113), (113, 1), (7, 9), (128, 128)]
 GRID_OF_CELL_PIXELS = {16: (32, 32), 12: (42, 42), 8: (64, 64), 5: (100, 100), 4: (128, 128)}  # on 512 pixels

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+
 from arrcoc.attending import Allocation
 from arrcoc.overlay import FINE_OUTLINE, HEAT_COLOURS, HEAT_OPACITY, POOLED_OUTLINE, heatmap
-from PIL import Image
 
 
 def allocation(cell_token, level, relevance=None) -> Allocation:

@@ -9,9 +9,10 @@ import threading
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+
 from arrcoc import ARRCOCProcessor
 from arrcoc.picture import open_picture, square, to_pil
-from PIL import Image
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 OWN = {"texture_images", "query_input_ids", "query_attention_mask", "image_token_counts"}

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from arrcoc.upload import CODE_FILES
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
+
+from arrcoc.upload import CODE_FILES
 
 ROOT = Path(__file__).resolve().parents[1]
 THIRD_PARTY = {"torch", "transformers", "huggingface_hub", "numpy", "PIL", "packaging"}

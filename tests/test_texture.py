@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from arrcoc.texture import TEXTURE_CHANNELS, cluster_cells, orientation_energy, pixel_canvas, texture_array
 
 GRIDS = [(1, 1), (1, 113), (113, 1), (7, 9), (128, 128)]

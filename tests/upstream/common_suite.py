@@ -6,10 +6,11 @@ It stands there as tests/models/arrcoc/test_common_suite.py, beside transformers
 import unittest
 
 import torch
-from arrcoc import ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration, ARRCOCQwen3VLModel
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLModel
 from transformers.models.auto import modeling_auto
 from transformers.testing_utils import require_torch
+
+from arrcoc import ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration, ARRCOCQwen3VLModel
 
 from ...test_modeling_common import ModelTesterMixin, floats_tensor, ids_tensor
 
