@@ -46,9 +46,9 @@ def model_folder(model: str, scratch: Path) -> str:
     return str(stage(model, scratch / "staged"))
 
 
-def prepare(pipe, image, question, budget):
-    """The model's inputs, on its device."""
-    inputs = pipe.processor.apply_chat_template(
+def prepare(processor, image: Image.Image, question: str, budget):
+    """The model's inputs for one question about one picture."""
+    return processor.apply_chat_template(
         chat(image, question),
         tokenize=True,
         add_generation_prompt=True,
@@ -56,13 +56,12 @@ def prepare(pipe, image, question, budget):
         return_tensors="pt",
         processor_kwargs={"token_budget": budget},
     )
-    return inputs.to(pipe.model.device)
 
 
 @torch.inference_mode()
 def measure(pipe, image, question, budget, max_new_tokens) -> Answer:
     """The pipeline's answer at one budget, and what its prefill costs (vision tower, allocation and language model)."""
-    inputs = prepare(pipe, image, question, budget)
+    inputs = prepare(pipe.processor, image, question, budget).to(pipe.model.device)
     seconds = []
     for _ in range(PREFILLS + 1):
         started = time.perf_counter()
@@ -123,7 +122,8 @@ def main(arguments: list[str] | None = None):
             for budget in ("full", options.budget)
         )
         report(full, small)
-        allocation = pipe.model.allocate(**prepare(pipe, image, options.question, options.budget))[0]
+        inputs = prepare(pipe.processor, image, options.question, options.budget).to(pipe.model.device)
+        allocation = pipe.model.allocate(**inputs)[0]
         enlarge = max(1, OVERLAY_SIDE // max(image.size))
         shown = image.resize((image.width * enlarge, image.height * enlarge), Image.Resampling.NEAREST)
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.overlay import heatmap
 from arrcoc.picture import open_picture
 from arrcoc.texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
-from demo.answer import HERE, budget_of, chat
+from demo.answer import HERE, budget_of, prepare
 from upload import DEFAULT_CHECKPOINT
 
 PANEL, TITLE, COLUMNS = 220, 22, 6  # pixels, pixels, panels
@@ -24,14 +24,7 @@ def panels_of(image: Image.Image, question: str, budget, folder) -> list[tuple[s
     """(title, picture) of the page, each channel, each score, the relevance, and the kept cells."""
     processor = ARRCOCProcessor.from_pretrained(folder)
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    inputs = processor.apply_chat_template(
-        chat(image, question),
-        tokenize=True,
-        add_generation_prompt=True,
-        return_dict=True,
-        return_tensors="pt",
-        processor_kwargs={"token_budget": budget},
-    )
+    inputs = prepare(processor, image, question, budget)
     allocation = model.allocate(**inputs)[0]
     grid = allocation.grid[1:]
     texture = texture_array(pixel_canvas(inputs["texture_images"][0], grid), grid)
