@@ -5,6 +5,7 @@ python -m demo.answer --image my.png --question "What is the total?" --budget 64
 
 import argparse
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -12,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from transformers import PreTrainedConfig, pipeline
 
-from arrcoc.picture import open_picture
-from upload import DEFAULT_CHECKPOINT, stage
+from upload import DEFAULT_CHECKPOINT, ROOT
 
 HERE = Path(__file__).parent
 PREFILLS = 7  # timed, after one that is not
@@ -33,20 +33,31 @@ class Answer:
     cache_bytes: int
 
 
-def chat(image: Image.Image, question: str) -> list[dict]:
-    """The conversation that asks `question` about `image`."""
+def chat(image, question: str) -> list[dict]:
+    """The conversation that asks `question` about `image`, a path, URL or PIL image."""
     return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": question}]}]
 
 
 def model_folder(model: str, scratch: Path) -> str:
-    """`model` if the Hub loader reads it as ARR-COC, else a staged folder made from that stock checkpoint."""
+    """`model` if it is a complete ARR-COC folder or Hub repository, else a folder staged from that checkpoint.
+
+    Staging runs in a process of its own: this one must get the model's code from the folder, as a user does.
+    """
     config, _ = PreTrainedConfig.get_config_dict(model)
-    if config.get("auto_map", {}).get("AutoModelForImageTextToText") and model != str(DEFAULT_CHECKPOINT):
+    entry = config.get("auto_map", {}).get("AutoModelForImageTextToText")
+    if entry and (not Path(model).is_dir() or (Path(model) / f"{entry.split('.')[0]}.py").exists()):
         return model
-    return str(stage(model, scratch / "staged"))
+    out = scratch / "staged"
+    subprocess.run(
+        [sys.executable, ROOT / "upload.py", "--stage-only", "--checkpoint", model, "--out", out],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    print(f"staged {model} as a Hub folder")
+    return str(out)
 
 
-def prepare(processor, image: Image.Image, question: str, budget):
+def prepare(processor, image, question: str, budget):
     """The model's inputs for one question about one picture."""
     return processor.apply_chat_template(
         chat(image, question),
@@ -115,14 +126,14 @@ def main(arguments: list[str] | None = None):
             trust_remote_code=True,
             device_map="auto",
         )
-        image = open_picture(options.image)
+        image = ImageOps.exif_transpose(Image.open(options.image))
         print(f"\n{options.image}, {image.width} x {image.height} pixels: {options.question}\n")
         full, small = (
-            measure(pipe, image, options.question, budget, options.max_new_tokens)
+            measure(pipe, options.image, options.question, budget, options.max_new_tokens)
             for budget in ("full", options.budget)
         )
         report(full, small)
-        inputs = prepare(pipe.processor, image, options.question, options.budget).to(pipe.model.device)
+        inputs = prepare(pipe.processor, options.image, options.question, options.budget).to(pipe.model.device)
         allocation = pipe.model.allocate(**inputs)[0]
         enlarge = max(1, OVERLAY_SIDE // max(image.size))
         shown = image.resize((image.width * enlarge, image.height * enlarge), Image.Resampling.NEAREST)

@@ -1,11 +1,14 @@
 """The demo: answers, figures and the overlay of a picture."""
 
+import subprocess
+import sys
+
 import pytest
 from PIL import Image
 
 from demo import answer
 from demo.figures import panels_of, sheet
-from upload import DEFAULT_CHECKPOINT
+from upload import DEFAULT_CHECKPOINT, ROOT
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def test_demo_answers_at_both_budgets_and_writes_the_overlay(picture, tmp_path, 
     printed = capsys.readouterr().out
     tokens = next(line for line in printed.splitlines() if line.startswith("tokens"))
     assert tokens.split() == ["tokens", "48", "12", "0.25"]
-    assert all(word in printed for word in ("answer", "prefill", "cache", str(out)))
+    assert all(word in printed for word in ("staged", "answer", "prefill", "cache", str(out)))
     assert Image.open(out).size == (768, 576)
 
 
@@ -49,3 +52,10 @@ def test_figure_has_a_panel_for_the_page_every_map_and_the_kept_cells():
     assert titles[0] == "page"
     assert titles[-1] == "12 of 48 cells kept"
     assert sheet(panels).size == (6 * 228, 4 * (165 + 30))
+
+
+def test_demo_leaves_the_model_code_to_the_hub_loader():
+    """In a fresh process the demo imports nothing of the package, which would take the place of the folder's code."""
+    code = "import sys, demo.answer; print(sorted(name for name in sys.modules if name.split('.')[0] == 'arrcoc'))"
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
