@@ -26,7 +26,7 @@ matrix: $(VENV)/.dev
 	$(BIN)/python dev/matrix.py
 
 train: $(VENV)/.train
-	$(BIN)/python -m training.train_base --out runs/base --resume
+	$(BIN)/python -m training.train_base --out runs/base $(if $(wildcard runs/base/state.pt),--resume)
 
 evaluate: $(VENV)/.train
 	$(BIN)/python -m evaluation.run --model $(MODEL) --data world --out results/training_free
