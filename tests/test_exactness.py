@@ -10,7 +10,7 @@ pytestmark = pytest.mark.core
 OWN_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 SHAPES = ["default", "no_deepstack", "one_level", "patch_14", "merge_3", "merge_1", "pooled"]
 TOLERANCE = 1e-5
-# Trained logits reach 30, where one rounding of float32 is 1.9e-6; measured up to 9.5e-6.
+# Trained logits reach 20, where one rounding of float32 is 1.9e-6; measured up to 9.5e-6.
 TRAINED_TOLERANCE = 2e-5
 
 
