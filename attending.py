@@ -66,12 +66,6 @@ class Allocation:
         return draw_overlay(self, image)
 
 
-def full_plan(grid: tuple[int, int, int], num_levels: int, device) -> dict[str, torch.Tensor]:
-    """The plan that keeps every cell: `positions`, `level`, `depth` and `cell_token` of an `Allocation`."""
-    cells = torch.arange(math.prod(grid), device=device)
-    return _plan(cells, cells.new_zeros(len(cells)), cells.new_full((len(cells),), num_levels), cells, grid)
-
-
 def _plan(cells, level, depth, cell_token, grid):
     _, height, width = grid
     positions = torch.stack([cells // (height * width), cells // width % height, cells % width], dim=-1)

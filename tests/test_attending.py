@@ -17,7 +17,6 @@ from arrcoc.attending import (
     cover,
     depths,
     flat_index,
-    full_plan,
     rank,
     straight_through_gates,
     suppress_similar,
@@ -295,9 +294,16 @@ def test_budget_outside_of_the_grid_is_refused(budget):
     assert len(plan(torch.rand(12), (1, 3, 4), 12)["positions"]) == 12
 
 
-def test_full_plan_is_the_plan_of_a_full_budget():
+def test_a_full_budget_gives_every_cell_its_own_token():
     grid = (1, 3, 4)
-    full, chosen = full_plan(grid, 3, "cpu"), plan(torch.rand(12), grid, 12, coverage_floor=0.1)
+    chosen = plan(torch.rand(12), grid, 12, coverage_floor=0.1)
+    full = {
+        "positions": torch.tensor([[0, row, column] for row in range(3) for column in range(4)]),
+        "level": torch.zeros(12, dtype=torch.long),
+        "depth": torch.full((12,), 3),
+        "cell_token": torch.arange(12),
+    }
+    assert chosen.keys() == full.keys()
     for name in full:
         assert torch.equal(full[name], chosen[name]), name
     made = allocation(full, grid)

@@ -218,7 +218,11 @@ def test_strip_of_200_to_1(processor, model, size):
 @pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 1), (1, 150), (3, 40), (17, 3)])
 @pytest.mark.parametrize("budget", [1, "full", "auto"])
 def test_pictures_of_few_pixels(processor, model, size, budget):
-    answer(processor, model, Image.new("RGB", size, "red"), token_budget=budget)
+    picture = Image.new("RGB", size, "red")
+    inputs = call(processor, picture, token_budget=budget)
+    cells = int(inputs["image_grid_thw"].prod()) // 4
+    assert inputs["image_token_counts"].tolist() == [1 if budget == 1 else cells]  # "auto" gives at least 64
+    assert answer(processor, model, picture, token_budget=budget).shape[:2] == inputs["input_ids"].shape
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV", "LAB"])
