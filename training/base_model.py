@@ -18,7 +18,7 @@ CELL = PATCH * MERGE  # pixels per merged token and side
 TEMPORAL_PATCH = 2  # frames; a still image is shown twice, as stock does
 MIN_CELLS, MAX_CELLS = 4, 40 * 40  # an image below or above is resized by the image processor
 MAX_VIDEO_CELLS = 64 * 1024  # of all frames together
-VOCABULARY = 704  # the tokenizer's 643, with room to grow
+VOCABULARY = 1024  # the tokenizer's, with room to grow
 
 
 def build_config() -> Qwen3VLConfig:

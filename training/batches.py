@@ -11,9 +11,10 @@ from torch.utils.data import IterableDataset
 
 from training.base_model import CELL, MERGE, PATCH, TEMPORAL_PATCH
 from training.tokenizer import build_tokenizer
-from training.world import Page, make_page, words
+from training.world import Page, Question, make_page, words
 from training.world.layout import stable_hash
 
+_KEY_NUMBERS = {name: number for number, name in enumerate(words.KEYS)}
 IGNORED = -100  # a label that the loss leaves out
 GLYPHS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz.:-"
 SLOTS = 8  # per cell: 2 rows of 4, each 4 x 8 pixels, so that a slot rarely holds two centres
@@ -22,14 +23,17 @@ SLOTS = 8  # per cell: 2 rows of 4, each 4 x 8 pixels, so that a slot rarely hol
 @dataclass
 class Batch:
     """Pages of one grid. `images` (batch, height, width, 3) uint8; `input_ids`, `labels` (batch, length) long, padded at
-    the right; `glyphs` (batch * cells, SLOTS) long, 0 where no character has its centre; `owners`
-    (batch * cells,) long, 1 + the label of the field that is written in the cell, or 0; `cells` (rows, columns)."""
+    the right; `glyphs` (batch * cells, SLOTS) long, 0 where no character has its centre; `keys` (batch * cells,
+    len(KEYS)) bool, the names that what stands in a cell can be asked for by; `pointers` (labelled places, cells) bool,
+    in the order of the labels, the cells that each answer token is read from, all False where there are none; `cells`
+    (rows, columns)."""
 
     images: torch.Tensor
     input_ids: torch.Tensor
     labels: torch.Tensor
     glyphs: torch.Tensor
-    owners: torch.Tensor
+    keys: torch.Tensor
+    pointers: torch.Tensor
     cells: tuple[int, int]
 
 
@@ -43,19 +47,35 @@ def _ids(text: str) -> tuple[int, ...]:
     return tuple(_tokenizer()(text)["input_ids"])
 
 
-def conversation(cells: tuple[int, int], turns: list[tuple[str, str]]) -> tuple[list[int], list[int]]:
-    """Token ids and labels of a conversation about one image; only the answers and the ends of their turns are labelled."""
+def conversation(
+    cells: tuple[int, int], questions: list[Question]
+) -> tuple[list[int], list[int], list[tuple[tuple[float, float], ...]]]:
+    """A conversation about one image: token ids, labels (only the answers and the ends of their turns are labelled), and
+    for each label the points (x, y; pixels) that it is read from."""
     ids = list(_ids("<|im_start|>user\n<|vision_start|>"))
     ids += _ids("<|image_pad|>") * (cells[0] * cells[1])
     ids += _ids("<|vision_end|>")
-    labels = [IGNORED] * len(ids)
-    for index, (question, answer) in enumerate(turns):
+    labels, points = [IGNORED] * len(ids), []
+    for index, question in enumerate(questions):
         opening = "" if index == 0 else "\n<|im_start|>user\n"
-        asked = _ids(f"{opening}{question}<|im_end|>\n<|im_start|>assistant\n")
-        answered = _ids(answer) + _ids("<|im_end|>")
+        asked = _ids(f"{opening}{question.text}<|im_end|>\n<|im_start|>assistant\n")
+        answered = _ids(question.answer) + _ids("<|im_end|>")
         ids += asked + answered
         labels += [IGNORED] * len(asked) + list(answered)
-    return ids, labels
+        points += _token_points(question)
+    return ids, labels, points
+
+
+def _token_points(question: Question) -> list[tuple[tuple[float, float], ...]]:
+    # byte-level tokens have one symbol per byte, and the world's answers are ASCII; the turn ends at the last character
+    tokens = _tokenizer().convert_ids_to_tokens(list(_ids(question.answer)))
+    if not question.reads:
+        return [()] * (len(tokens) + 1)
+    points, first = [], 0
+    for token in tokens:
+        points.append(tuple(point for read in question.reads[first : first + len(token)] for point in read))
+        first += len(token)
+    return [*points, points[-1]]
 
 
 def glyph_targets(page: Page, cells: tuple[int, int]) -> np.ndarray:
@@ -69,14 +89,38 @@ def glyph_targets(page: Page, cells: tuple[int, int]) -> np.ndarray:
     return targets.reshape(-1, SLOTS)
 
 
-def owner_targets(page: Page, cells: tuple[int, int]) -> np.ndarray:
-    """(cells,) int64: 1 + the index in LABELS of the field whose label or value is written in the cell, or 0."""
-    targets = np.zeros(cells, dtype=np.int64)
-    for owner, (_, x, y) in zip(page.owners, page.glyphs, strict=True):
-        row, column = int(y // CELL), int(x // CELL)
-        if owner and row < cells[0] and column < cells[1]:
-            targets[row, column] = owner
-    return targets.reshape(-1)
+def key_targets(page: Page, cells: tuple[int, int]) -> np.ndarray:
+    """(cells, len(KEYS)) bool: the names of the things that cover a quarter of a cell's height and width at least, or have
+    their centre in it."""
+    targets = np.zeros((*cells, len(words.KEYS)), dtype=bool)
+    for thing in page.things:
+        if not thing.names:
+            continue
+        rows, columns = (
+            slice(_first_cell(low, high), _last_cell(low, high))
+            for low, high in ((thing.box[1], thing.box[3]), (thing.box[0], thing.box[2]))
+        )
+        for name in thing.names:
+            targets[rows, columns, _KEY_NUMBERS[name]] = True
+    return targets.reshape(-1, len(words.KEYS))
+
+
+def _first_cell(low: float, high: float) -> int:
+    return int(min((low + CELL / 4) // CELL if low % CELL > CELL * 3 / 4 else low // CELL, (low + high) / 2 // CELL))
+
+
+def _last_cell(low: float, high: float) -> int:
+    last = high // CELL if high % CELL > CELL / 4 else high // CELL - 1
+    return int(max(last, (low + high) / 2 // CELL)) + 1
+
+
+def pointer_targets(points: list[tuple[tuple[float, float], ...]], cells: tuple[int, int]) -> np.ndarray:
+    """(labels, cells) bool: the cells that hold a label's points."""
+    targets = np.zeros((len(points), *cells), dtype=bool)
+    for index, places in enumerate(points):
+        for x, y in places:
+            targets[index, min(int(y // CELL), cells[0] - 1), min(int(x // CELL), cells[1] - 1)] = True
+    return targets.reshape(len(points), -1)
 
 
 def patches(images: torch.Tensor) -> torch.Tensor:
@@ -98,38 +142,29 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     if cells is None:
         cells, shown = random.choice(stage.grids)
     shown = shown or cells
-    images, conversations, glyphs, owners = [], [], [], []
+    pages = []
     for index in range(size):
-        style = random.choice(stage.styles) if split == "train" else stage.styles[0]
-        page = make_page(seed * 1009 + index, split, cells, style, shown)
-        images.append(np.asarray(page.image))
-        conversations.append(conversation(shown, _turns(random, page, stage, split)))
-        glyphs.append(glyph_targets(page, shown))
-        owners.append(owner_targets(page, shown))
-    length = -(-max(len(ids) for ids, _ in conversations) // 16) * 16
+        style = random.choice(stage.styles)
+        pages.append(make_page(seed * 1009 + index, split, cells, style, shown))
+    asked = 1 if split == "held_out" else stage.questions
+    conversations = [conversation(shown, list(page.questions[:asked])) for page in pages]
+    length = -(-max(len(ids) for ids, _, _ in conversations) // 16) * 16
     pad = _ids("<|endoftext|>")[0]
     input_ids = torch.full((size, length), pad)
     labels = torch.full((size, length), IGNORED)
-    for row, (ids, wanted) in enumerate(conversations):
+    for row, (ids, wanted, _) in enumerate(conversations):
         input_ids[row, : len(ids)] = torch.tensor(ids)
         labels[row, : len(wanted)] = torch.tensor(wanted)
+
+    def stacked(arrays) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate(arrays))
+
     return Batch(
-        torch.from_numpy(np.stack(images)), input_ids, labels, torch.from_numpy(np.concatenate(glyphs)),
-        torch.from_numpy(np.concatenate(owners)), shown,
+        torch.from_numpy(np.stack([np.asarray(page.image) for page in pages])), input_ids, labels,
+        glyphs=stacked([glyph_targets(page, shown) for page in pages]),
+        keys=stacked([key_targets(page, shown) for page in pages]),
+        pointers=stacked([pointer_targets(points, shown) for _, _, points in conversations]), cells=shown,
     )  # fmt: skip
-
-
-def _turns(random: Random, page: Page, stage, split: str) -> list[tuple[str, str]]:
-    # In held-out batches one question. In training, several questions share the cost of one picture: no answer helps
-    # with another, and the transcript, which would, comes last or alone.
-    asked = [(question.text, question.answer) for question in page.questions]
-    if split == "held_out":
-        return asked[:1]
-    read = (words.TRANSCRIBE, page.transcript)
-    if not asked or random.random() < stage.transcribe_only:
-        return [read]
-    turns = asked[: stage.questions]
-    return [*turns, read] if random.random() < stage.transcribe_after else turns
 
 
 class Batches(IterableDataset):

@@ -7,6 +7,8 @@ Here a batch of images of one grid attends at once, and each layer is compiled. 
 import torch
 from transformers import AttentionInterface, Qwen3VLForConditionalGeneration
 
+POINTER_LAYERS = (2, 3)  # language-model layers whose first heads are taught where to look
+
 
 def _image_attention(module, query, key, value, attention_mask=None, scaling=None, patches_per_image=None, **_):
     # (1, heads, images * patches, width) in, (1, images * patches, heads, width) out
@@ -23,6 +25,8 @@ def _causal_attention(module, query, key, value, attention_mask=None, scaling=No
     scores = torch.matmul(query * scaling, key.transpose(2, 3))
     place = torch.arange(length, device=query.device)
     weights = scores.masked_fill(place[None, :] > place[:, None], float("-inf")).softmax(-1)
+    if module.keeps_attention:
+        module.kept_attention = weights
     return torch.matmul(weights.to(value.dtype), value).transpose(1, 2), None
 
 
@@ -30,13 +34,17 @@ AttentionInterface.register("batched_images", _image_attention)
 AttentionInterface.register("plain_causal", _causal_attention)
 
 
-def speed_up(model: Qwen3VLForConditionalGeneration) -> None:
-    """Makes the model attend in batches (see `one_grid`) and compiles its layers; for training and scoring only."""
+def speed_up(model: Qwen3VLForConditionalGeneration, compiled: bool) -> None:
+    """Makes the model attend in batches (see `one_grid`), the layers of `POINTER_LAYERS` keep their attention
+    (batch, heads, length, length) as `self_attn.kept_attention`, and compiles the layers; for training and scoring only."""
     torch._dynamo.config.recompile_limit = 64  # grids, text lengths, with and without gradients
     model.model.visual.config._attn_implementation = "batched_images"
     model.model.language_model.config._attn_implementation = "plain_causal"
-    for layer in (*model.model.visual.blocks, *model.model.language_model.layers):
-        layer.compile(dynamic=True)
+    for number, layer in enumerate(model.model.language_model.layers):
+        layer.self_attn.keeps_attention = number in POINTER_LAYERS
+    if compiled:
+        for layer in (*model.model.visual.blocks, *model.model.language_model.layers):
+            layer.compile(dynamic=True)
 
 
 def one_grid(model: Qwen3VLForConditionalGeneration, patches_per_image: int, images: int) -> dict:

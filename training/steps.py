@@ -9,33 +9,36 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from training.base_model import MERGE
 from training.batches import GLYPHS, IGNORED, SLOTS, Batch, patches
-from training.speed import one_grid
-from training.world.words import LABELS
+from training.speed import POINTER_LAYERS, one_grid
+from training.world.words import KEYS
 
-GLYPH_WEIGHT = 0.5  # of each auxiliary loss, beside the language-model loss
+WEIGHTS = {"loss": 1.0, "glyphs": 0.5, "keys": 0.5, "pointers": 0.5}
 _EMPTY_WEIGHT = 0.05  # of a slot without a character: nearly all are
+_KEY_WEIGHT = 5.0  # of a name that is there
+_POINTER_HEADS = 4  # of each pointer layer
 
 
 class GlyphHead(nn.Module):
-    """Says from a merged visual token which characters stand in its cell, and which label's field they belong to; trained
-    beside the model, never exported with it."""
+    """Says from a merged visual token which characters stand in its cell, and by which names a question can ask for what
+    stands there; trained beside the model, never exported with it."""
 
     def __init__(self, hidden_size: int):
         super().__init__()
         self.classes = len(GLYPHS) + 1
         self.project = nn.Linear(hidden_size, SLOTS * self.classes)
-        self.owner = nn.Linear(hidden_size, len(LABELS) + 1)
+        self.keys = nn.Linear(hidden_size, len(KEYS))
+        nn.init.constant_(self.keys.bias, -4.0)  # nearly all are absent
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Logits (tokens, SLOTS, classes) of tokens (tokens, hidden)."""
         return self.project(tokens).unflatten(-1, (SLOTS, self.classes))
 
-    def owner_loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Weighted cross-entropy of the field that each cell belongs to against targets (tokens,)."""
-        logits = self.owner(tokens).float()
-        weight = torch.ones(logits.shape[-1], device=logits.device)
-        weight[0] = _EMPTY_WEIGHT
-        return functional.cross_entropy(logits, targets, weight=weight)
+    def key_loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Binary cross-entropy of the names against targets (tokens, len(KEYS)): the sum over names, the mean over tokens."""
+        weight = torch.full((), _KEY_WEIGHT, device=tokens.device)
+        logits = self.keys(tokens).float()
+        each = functional.binary_cross_entropy_with_logits(logits, targets.float(), pos_weight=weight, reduction="none")
+        return each.sum(-1).mean()
 
     def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Weighted cross-entropy against targets (tokens, SLOTS)."""
@@ -103,13 +106,32 @@ def letters_read(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype)
     return (named == glyphs)[glyphs > 0].float().mean().item()
 
 
-def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    """The language-model loss, the glyph loss and the owner loss of a batch, under autocast to `dtype`."""
+def pointer_loss(model, batch: Batch) -> torch.Tensor:
+    """How little of the pointer heads' attention falls on the cells that each answer token is read from: the mean of
+    -log of that share, over the attention that the last forward kept."""
+    rows, places = (batch.labels[:, 1:] != IGNORED).nonzero().to(model.device).T
+    pointers = batch.pointers.to(model.device)
+    start = int((batch.input_ids[0] == model.config.image_token_id).int().argmax())
+    pointed, total = pointers.any(-1), 0.0
+    if not pointed.any():
+        return torch.zeros((), device=model.device)
+    for number in POINTER_LAYERS:
+        attention = model.model.language_model.layers[number].self_attn.kept_attention
+        attention = attention[rows[pointed], :_POINTER_HEADS, places[pointed], start : start + pointers.shape[1]]
+        share = (attention.float() * pointers[pointed, None]).sum(-1)
+        total = total - share.clamp(min=1e-6).log().mean()
+    return total / len(POINTER_LAYERS)
+
+
+def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The language-model loss and the auxiliary losses ("glyphs", "keys", "pointers") of a batch, under autocast to
+    `dtype`."""
     with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
         logits, labels, tokens = answer_logits(model, batch)
         glyphs = glyph_head.loss(tokens, batch.glyphs.to(model.device))
-        owners = glyph_head.owner_loss(tokens, batch.owners.to(model.device))
-    return functional.cross_entropy(logits.float(), labels), glyphs, owners
+        keys = glyph_head.key_loss(tokens, batch.keys.to(model.device))
+    language = functional.cross_entropy(logits.float(), labels)
+    return {"loss": language, "glyphs": glyphs, "keys": keys, "pointers": pointer_loss(model, batch)}
 
 
 def exact_matches(model, batch: Batch, dtype: torch.dtype) -> torch.Tensor:

@@ -5,7 +5,7 @@ of a value, one per whole word that the world asks for. Learned from the word li
 """
 
 import json
-from itertools import chain
+from itertools import chain, cycle
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import Qwen2Tokenizer
@@ -67,13 +67,28 @@ def corpus() -> list[str]:
     """Every word that must become a whole token, as a list of texts; no run of capitals, so those stay single."""
     labels = list(chain(words.LABELS, (label.lower() for label in words.LABELS)))
     questions = [question.format(label=label) for question in words.FIELD_QUESTIONS for label in labels]
-    names = list(chain(words.COLOURS, words.SHAPES))
-    spaced = [f" {name}" for name in names]
-    frames = chain(words.SIGN_QUESTIONS, words.SHAPE_COLOUR_QUESTIONS, words.COLOUR_SHAPE_QUESTIONS)
-    asked = [frame.format(colour=colour, shape=shape) for frame in frames for colour in words.COLOURS
-             for shape in words.SHAPES]  # fmt: skip
+    names = list(chain(words.COLOURS, words.SHAPES, words.ROW_NAMES, words.MONTHS))
+    spaced = [f" {name}" for name in chain(names, words.COLUMNS, (column.lower() for column in words.COLUMNS))]
+    said = [*words.PAGE_KINDS, words.ABSENT, *words.TITLES, *words.COLUMNS]
+    frames = chain(
+        words.SIGN_QUESTIONS, words.SHAPE_COLOUR_QUESTIONS, words.COLOUR_SHAPE_QUESTIONS, words.COUNT_QUESTIONS,
+        words.TABLE_QUESTIONS, words.TABLE_REVERSE_QUESTIONS, words.CHART_QUESTIONS, words.CHART_EXTREME_QUESTIONS,
+        words.GIST_QUESTIONS, words.EITHER_QUESTIONS,
+    )  # fmt: skip
+    fillers = list(
+        zip(cycle(words.COLOURS), cycle(words.SHAPES), words.ROW_NAMES, cycle(words.EXTREMES), cycle(words.ROWS))
+    )
+    asked = [
+        frame.format(
+            colour=colour, shape=shape, shapes=words.PLURALS[shape], column="price", row=row, kind=kind, value="1",
+            label=row, extreme=extreme, first="tax", second="fee",
+        )
+        for frame in frames
+        for colour, shape, row, extreme, kind in fillers
+    ]  # fmt: skip
     roles = ["user\n", "assistant\n", "system\n", words.SYSTEM]
-    return [*labels, *questions, *names, *spaced, *asked, *roles, words.TRANSCRIBE, "the a an of to and is in"]
+    common = [words.TRANSCRIBE, "the a an of to and is in"]
+    return [*labels, *questions, *names, *spaced, *said, *asked, *roles, *common]
 
 
 def build_tokenizer() -> Qwen2Tokenizer:

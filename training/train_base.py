@@ -20,7 +20,7 @@ from training.base_model import build_model, export
 from training.batches import Batches, make_batch
 from training.curriculum import STAGES, Stage
 from training.speed import speed_up
-from training.steps import GLYPH_WEIGHT, GlyphHead, exact_matches, letter_loss, letters_read, losses
+from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
 
 
 class Trainer:
@@ -33,8 +33,7 @@ class Trainer:
         self.dtype = torch.bfloat16
         self.model = build_model(options.seed).to(self.device).train()
         self.glyph_head = GlyphHead(self.model.config.text_config.hidden_size).to(self.device)
-        if options.compile:
-            speed_up(self.model)
+        speed_up(self.model, options.compile)
         self.parameters = [*self.model.parameters(), *self.glyph_head.parameters()]
         decayed = [p for p in self.parameters if p.ndim > 1]
         plain = [p for p in self.parameters if p.ndim <= 1]
@@ -87,20 +86,18 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         if self.stages[self.stage].letters_only:
-            glyphs = letter_loss(self.model, self.glyph_head, batch, self.dtype)
-            language = owners = torch.zeros((), device=self.device)
+            parts = {"glyphs": letter_loss(self.model, self.glyph_head, batch, self.dtype)}
         else:
-            language, glyphs, owners = losses(self.model, self.glyph_head, batch, self.dtype)
-        (language + GLYPH_WEIGHT * (glyphs + owners)).backward()
+            parts = losses(self.model, self.glyph_head, batch, self.dtype)
+        sum(WEIGHTS[name] * part for name, part in parts.items()).backward()
         parallel.average_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         return {
-            "step": self.step, "stage": self.stages[self.stage].name, "loss": language.item(),
-            "glyph_loss": glyphs.item(),
-            "owner_loss": owners.item(), "gradient_norm": norm.item(), "cells": list(batch.cells),
+            "step": self.step, "stage": self.stages[self.stage].name, "gradient_norm": norm.item(),
+            **{name: part.item() for name, part in parts.items()}, "cells": list(batch.cells),
         }  # fmt: skip
 
     def evaluate(self, pages: int) -> float:
@@ -133,7 +130,7 @@ def run(trainer: Trainer) -> list[dict]:
         metrics = trainer.train_step(next(batches))
         history.append(metrics)
         bar.update(options.batch_size)
-        bar.set_postfix(loss=f"{metrics['loss']:.3f}", glyphs=f"{metrics['glyph_loss']:.3f}")
+        bar.set_postfix({name: f"{metrics[name]:.3f}" for name in WEIGHTS if name in metrics})
         metrics["minutes"] = round((time.monotonic() - began) / 60, 2)
         if trainer.step % options.evaluate_every == 0:
             metrics["minutes"] = round(parallel.average(metrics["minutes"], trainer.device), 2)

@@ -1,0 +1,180 @@
+"""The allocator on its own: a safetensors file of a few MB that loads onto any copy of its base, and onto no other.
+
+    save_allocator(model, "allocator.safetensors")
+    load_allocator(model, "allocator.safetensors")
+"""
+
+import copy
+import hashlib
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+from transformers import Qwen3VLConfig
+
+VERSION = 1  # of the file's form
+_TEXT_SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+_VISION_SHAPE = (
+    "depth", "hidden_size", "patch_size", "spatial_merge_size", "out_hidden_size", "deepstack_visual_indexes",
+)  # fmt: skip
+_ROWS = 64  # of each tensor that the fingerprint reads
+
+
+def base_fingerprint(model: nn.Module) -> str:
+    """16 hexadecimal digits of the base: its geometry, and parts of its first and last tensors.
+
+    Read in bfloat16, so that a float32 and a bfloat16 copy of one base agree. The allocator does not count.
+    """
+    text, vision = model.config.text_config, model.config.vision_config
+    shape = [getattr(text, name) for name in _TEXT_SHAPE] + [getattr(vision, name) for name in _VISION_SHAPE]
+    digest = hashlib.sha256(json.dumps(shape, default=list).encode())
+    layers = model.model.language_model.layers
+    tensors = (
+        model.model.visual.patch_embed.proj.weight,
+        model.model.visual.merger.linear_fc2.weight,
+        model.get_input_embeddings().weight,
+        _plain(layers[0].self_attn.q_proj).weight,
+        _plain(layers[-1].mlp.down_proj).weight,
+        model.model.language_model.norm.weight,
+    )
+    for tensor in tensors:
+        part = tensor.detach()[:_ROWS].to("cpu", torch.bfloat16).contiguous()
+        digest.update(part.view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    return getattr(module, "base_layer", module)  # under LoRA
+
+
+def allocator_dials(config) -> dict:
+    """The allocator's own fields of an `ARRCOCQwen3VLConfig`, by name."""
+    inherited = {field.name for field in fields(Qwen3VLConfig)}
+    return {f.name: getattr(config, f.name) for f in fields(type(config)) if f.name not in inherited}
+
+
+def write_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Writes a safetensors file, whole or not at all: under a temporary name first, then renamed.
+
+    Raises:
+        OSError: the disk is full or not writable; what stood at `path` still stands.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".new")
+    # copies, because safetensors refuses tensors that share memory
+    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(tensors, temporary, metadata={"format": "pt", **metadata})
+        os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(f"{path} could not be written ({error}); free some space, an earlier file is untouched") from error
+
+
+def read_tensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors of a safetensors file and its metadata.
+
+    Raises:
+        ValueError: the file is missing or damaged, or a tensor holds NaN or infinity.
+    """
+    if not Path(path).is_file():
+        raise ValueError(f"{path} does not exist; pass the safetensors file that training wrote")
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a dict
+            metadata = file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} is no whole safetensors file ({error}); copy or train it again") from error
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ValueError(f"{path}: {name} holds NaN or infinity; the file is damaged, copy or train it again")
+    return tensors, metadata
+
+
+def fill(module: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) -> None:
+    """Loads `tensors` into `module`, all of them or none.
+
+    Raises:
+        ValueError: a name is missing or unknown, or a shape differs; the message names the first.
+    """
+    own = module.state_dict()
+    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if missing or unknown:
+        raise ValueError(f"{path} does not fit: it lacks {missing[:3]} and has unknown {unknown[:3]}; pass another file")
+    for name, tensor in tensors.items():
+        if tensor.shape != own[name].shape:
+            raise ValueError(
+                f"{path}: {name} has shape {tuple(tensor.shape)}, wanted {tuple(own[name].shape)}; pass the file of a "
+                "model of this geometry"
+            )
+    module.load_state_dict(tensors)
+
+
+def check_kind(path: str | Path, metadata: dict[str, str], kind: str, fingerprint: str) -> None:
+    """Refuses a file of another kind, of a newer version or of another base.
+
+    Raises:
+        ValueError: saying what came and what was wanted.
+    """
+    came = metadata.get("kind")
+    if came != kind:
+        raise ValueError(f"{path} holds {came or 'something else'}, wanted {kind}; pass the file that training wrote for it")
+    if int(metadata["version"]) > VERSION:
+        raise ValueError(f"{path} is of version {metadata['version']}, this code reads up to {VERSION}; update the code")
+    if metadata["base"] != fingerprint:
+        raise ValueError(
+            f"{path} was trained on base {metadata['base']}, but this model is base {fingerprint}; load the base that it was "
+            "trained on, or train an allocator for this one"
+        )
+
+
+def save_allocator(
+    model: nn.Module, path: str | Path, scorer: str = "arrcoc", fingerprint: str | None = None,
+    tensors: dict[str, torch.Tensor] | None = None,
+) -> None:  # fmt: skip
+    """Writes the allocator of `model` to a safetensors file, with its dials and its base's fingerprint as metadata.
+
+    Args:
+        scorer: "arrcoc", or "query_blind" for one that was trained without the question.
+        fingerprint, tensors: of the base and of the allocator, where the model itself is sharded; else read from it.
+
+    Raises:
+        OSError: see `write_tensors`.
+    """
+    metadata = {
+        "kind": "arrcoc allocator",
+        "version": str(VERSION),
+        "base": fingerprint or base_fingerprint(model),
+        "dials": json.dumps(allocator_dials(model.config)),
+        "scorer": scorer,
+    }
+    write_tensors(path, tensors or model.model.arrcoc.state_dict(), metadata)
+
+
+def load_allocator(model: nn.Module, path: str | Path) -> dict[str, str]:
+    """Gives `model` the allocator of a file, dials included. On any error the model is left as it was.
+
+    Returns:
+        The file's metadata; its "scorer" says whether the allocator was trained with the question.
+
+    Raises:
+        ValueError: the file is missing, damaged, of another base or another form.
+    """
+    tensors, metadata = read_tensors(path)
+    check_kind(path, metadata, "arrcoc allocator", base_fingerprint(model))
+    config, old = copy.deepcopy(model.config), model.model.arrcoc
+    dials = json.loads(metadata["dials"])
+    for name, value in dials.items():
+        setattr(config, name, value)
+    layer = type(old)(config)
+    fill(layer, tensors, path)
+    for name, value in dials.items():
+        setattr(model.config, name, value)
+    model.model.arrcoc = layer.to(next(old.parameters()).device).train(old.training)
+    return metadata

@@ -1,0 +1,174 @@
+"""Examples to what the allocator trains on: the processor's inputs, budgets, evidence cells, and prompts with answers."""
+
+import math
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from training.data.examples import Example, evidence_cells
+
+IGNORED = -100  # a label that the loss leaves out
+SHARES = (0.04, 0.6)  # of an image's tokens: the budgets that are drawn, evenly on a log scale
+_IMAGE_INPUTS = (
+    "pixel_values", "image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask",
+)  # fmt: skip
+
+
+class AllocatorCollator:
+    """Makes a batch of examples into the arguments of `AllocatorLearner.forward`.
+
+    Args:
+        processor: `ARRCOCProcessor` of the base.
+        language: whether prompts with answers are needed, for a signal that runs the language model.
+        prompt: whether prompts without answers are needed, for a scorer that reads the language model's states.
+        shares: lowest and highest share of an image's tokens that is drawn as its budget.
+        seed: of the budgets.
+    """
+
+    def __init__(self, processor, language: bool, prompt: bool = False, shares=SHARES, seed: int = 0):
+        if not 0 < shares[0] <= shares[1] < 1:
+            raise ValueError(f"shares={shares} must be 0 < lowest <= highest < 1; pass such as {SHARES}")
+        self.processor, self.language, self.prompt = processor, language, prompt
+        self.shares, self.seed = shares, seed
+
+    def budgets(self, cells: Sequence[int], number: int) -> torch.Tensor:
+        """(images,) K of each image of batch `number`: at least 1, and below its cells where it has several."""
+        random = Random(f"budgets {self.seed} {number}")
+        low, high = map(math.log, self.shares)
+        drawn = [round(math.exp(random.uniform(low, high)) * count) for count in cells]
+        return torch.tensor([max(1, min(k, count - 1)) for k, count in zip(drawn, cells, strict=True)])
+
+    def __call__(self, examples: Sequence[Example], number: int) -> dict[str, torch.Tensor]:
+        """The batch `number`: image inputs, `image_token_counts`, `evidence` (all cells), and prompts where needed."""
+        images = [example.image for example in examples]
+        inputs = self._prompts(images, examples)
+        merge = self.processor.image_processor.merge_size
+        grids = [(h // merge, w // merge) for _, h, w in inputs["image_grid_thw"].tolist()]
+        batch = {name: inputs[name] for name in _IMAGE_INPUTS}
+        batch["image_token_counts"] = self.budgets([h * w for h, w in grids], number)
+        covered = [
+            evidence_cells(example.evidence, image.size, grid).flatten()
+            for example, image, grid in zip(examples, images, grids, strict=True)
+        ]
+        batch["evidence"] = torch.cat(covered)
+        asked = [
+            ids[mask.bool()] for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
+        ]
+        if self.prompt:
+            batch |= _renamed(self._padded(asked, asked), "prompt_")
+        if self.language:
+            answered = [torch.cat([ids, self._answer(e)]) for ids, e in zip(asked, examples, strict=True)]
+            kept = [self._shorten(ids, k) for ids, k in zip(answered, batch["image_token_counts"], strict=True)]
+            lengths = [len(full) - len(ids) for full, ids in zip(answered, asked, strict=True)]
+            batch |= _renamed(self._padded(answered, asked, lengths), "full_")
+            batch |= _renamed(self._padded(kept, asked, lengths), "kept_")
+        return batch
+
+    def _prompts(self, images, examples):
+        chats = [
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "image", "image": image}, {"type": "text", "text": example.question}],
+                }
+            ]
+            for image, example in zip(images, examples, strict=True)
+        ]
+        return self.processor.apply_chat_template(
+            chats,
+            tokenize=True,
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+            processor_kwargs={"padding": True, "padding_side": "right", "token_budget": "full"},
+        )
+
+    def _answer(self, example: Example) -> torch.Tensor:
+        tokenizer = self.processor.tokenizer
+        ids = tokenizer(example.answers[0], add_special_tokens=False)["input_ids"]
+        return torch.tensor([*ids, tokenizer.convert_tokens_to_ids("<|im_end|>")])
+
+    def _shorten(self, ids: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        """A prompt with its first `count` placeholders alone."""
+        placeholder = ids == self.processor.image_token_id
+        return ids[~placeholder | (placeholder.cumsum(0) <= count)]
+
+    def _padded(self, rows, asked, answer_lengths=None) -> dict[str, torch.Tensor]:
+        length = max(len(row) for row in rows)
+        pad = self.processor.tokenizer.pad_token_id or 0
+        ids = torch.full((len(rows), length), pad)
+        mask = torch.zeros_like(ids)
+        labels = torch.full_like(ids, IGNORED)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = row
+            mask[number, : len(row)] = 1
+            if answer_lengths is not None:
+                answer = slice(len(row) - answer_lengths[number], len(row))
+                labels[number, answer] = row[answer]
+        types = ((ids == self.processor.image_token_id) & mask.bool()).long()
+        padded = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": types}
+        return padded if answer_lengths is None else padded | {"labels": labels}
+
+
+def _renamed(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+class ListSource:
+    """A list of examples as an endless source: each pass in another order, drawn from the seed."""
+
+    def __init__(self, examples: Sequence[Example], seed: int = 0):
+        if not examples:
+            raise ValueError("there is no example to train on; pass data that hold at least one")
+        self.examples, self.seed = examples, seed
+        self._order: tuple[int, list[int]] = (-1, [])
+
+    def example(self, index: int) -> Example:
+        """The example of `index`."""
+        turn, place = divmod(index, len(self.examples))
+        if self._order[0] != turn:
+            order = list(range(len(self.examples)))
+            Random(f"order {self.seed} {turn}").shuffle(order)
+            self._order = (turn, order)
+        return self.examples[self._order[1][place]]
+
+
+class MixedSource:
+    """Several sources in turn, one example of each."""
+
+    def __init__(self, sources: Sequence):
+        self.sources = list(sources)
+
+    def example(self, index: int) -> Example:
+        """The example of `index`."""
+        turn, which = divmod(index, len(self.sources))
+        return self.sources[which].example(turn)
+
+
+class AllocatorBatches(IterableDataset):
+    """The endless batches of a source from step `start` on. Batch `i` depends on `i`, the source and the collator's seed.
+
+    Args:
+        source: has `example(index)`.
+        collator: `AllocatorCollator`.
+        batch_size: examples of one process.
+        start: batches of this process to leave out: a resumed run begins where it stopped, without drawing them again.
+        rank, processes: batch `s` of process `r` is number `s * processes + r` of all.
+    """
+
+    def __init__(self, source, collator, batch_size: int, start: int = 0, rank: int = 0, processes: int = 1):
+        self.source, self.collator, self.batch_size = source, collator, batch_size
+        self.start, self.rank, self.processes = start, rank, processes
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        worker = get_worker_info()
+        step, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        step += self.start
+        while True:
+            number = step * self.processes + self.rank
+            first = number * self.batch_size
+            examples = [self.source.example(index) for index in range(first, first + self.batch_size)]
+            yield self.collator(examples, number)
+            step += stride

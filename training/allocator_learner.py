@@ -1,0 +1,139 @@
+"""AllocatorLearner: the base, a scorer and the signals in one module, whose forward is one training step's losses."""
+
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+
+from training import signals
+from training.allocator import base_fingerprint
+from training.language_pass import answer_pass, full_pass, prefixed, soft_pass, with_features
+from training.scorers import Scored, make_scorer, scores_of
+from training.soft_topk import soft_topk
+
+ANNEALED = (1.0, 0.2)  # temperature of a learned baseline's soft top-k at the first and at the last step
+
+
+class AllocatorLearner(nn.Module):
+    """Everything between a batch and its loss. The base is frozen and in eval mode; the scorer is trained.
+
+    Args:
+        model: `ARRCOCQwen3VLForConditionalGeneration`.
+        weights: weight of each signal by name, from `parse_signals`.
+        scorer: one of `SCORERS`.
+    """
+
+    def __init__(self, model: nn.Module, weights: dict[str, float], scorer: str = "arrcoc"):
+        super().__init__()
+        self.model, self.weights, self.scorer_name = model, dict(weights), scorer
+        self.fingerprint = base_fingerprint(model)
+        model.requires_grad_(False)
+        layer = make_scorer(scorer, model)
+        self.baseline = None if layer is model.model.arrcoc else layer
+        layer.requires_grad_(True)
+        self.tuned: list[nn.Module] = []  # parts of the language model that are trained too
+        self.adapted = None  # PEFT's wrapper of the model, where there is one
+        self.progress = 0.0  # share of the run that is done
+        self.needs = signals.needs(weights)
+        self.train()
+
+    @property
+    def scorer(self) -> nn.Module:
+        """The module that is trained in every phase."""
+        return self.model.model.arrcoc if self.baseline is None else self.baseline
+
+    def train(self, mode: bool = True):
+        """As `nn.Module.train`, but the frozen base stays in eval mode."""
+        super().train(mode)
+        self.model.eval()
+        self.scorer.train(mode)
+        for part in self.tuned:
+            part.train(mode)
+        return self
+
+    @property
+    def needs_language(self) -> bool:
+        """Whether batches need prompts with answers."""
+        return bool(self.needs)
+
+    @property
+    def needs_prompt(self) -> bool:
+        """Whether batches need prompts without answers."""
+        return self.scorer_name == "glimpse_prune"
+
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`loss`, and the unweighted value of each signal by name, detached; see `AllocatorCollator` for the batch."""
+        with torch.no_grad():
+            vision_output = self.model.model.encode(batch["pixel_values"], batch["image_grid_thw"])
+        temperature = None
+        if self.baseline is not None:
+            temperature = ANNEALED[0] * (ANNEALED[1] / ANNEALED[0]) ** self.progress
+        scored = scores_of(self.scorer_name, self.scorer, self.model, batch, vision_output, temperature)
+        losses = self._score_losses(scored, batch) | self._language_losses(scored, batch, vision_output)
+        total = sum(self._weight(name) * loss for name, loss in losses.items())
+        if not isinstance(total, torch.Tensor) or not total.requires_grad:
+            # nothing in this batch teaches anything, such as one without evidence
+            total = sum(s.value.sum() for s in scored) * 0.0
+        return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}
+
+    def _weight(self, name: str) -> float:
+        return self.weights[name] * (self.progress if name == "binarize" else 1.0)
+
+    def _score_losses(self, scored: list[Scored], batch) -> dict[str, torch.Tensor]:
+        covered = batch["evidence"].split([len(s.value) for s in scored])
+        found: dict[str, list] = {}
+        for image, cells in zip(scored, covered, strict=True):
+            value, temperature = image.value, image.temperature
+            if "evidence" in self.weights:
+                target = signals.evidence_target(cells)
+                found.setdefault("evidence", []).append(signals.evidence_loss(value, temperature, target))
+            if "binarize" in self.weights:
+                found.setdefault("binarize", []).append(signals.binarize_loss(value, temperature, image.budget))
+            if "entropy" in self.weights:
+                found.setdefault("entropy", []).append(signals.entropy_loss(value, temperature))
+            if "tension" in self.weights and image.tensions is not None:
+                found.setdefault("tension", []).append(signals.tension_loss(image.tensions))
+        return _means(found)
+
+    def _language_losses(self, scored: list[Scored], batch, vision_output) -> dict[str, torch.Tensor]:
+        losses, weights, grid = {}, self.weights, batch["image_grid_thw"]
+        full = teacher = None
+        if "teacher" in self.needs or "soft" in self.needs:
+            full = prefixed(batch, "full_")
+        if "teacher" in self.needs:
+            with self._base_alone():
+                teacher = full_pass(self.model, full, grid, vision_output, "distill_attention" in weights)
+        if "distill_attention" in weights:
+            pairs = zip(scored, teacher.attention, strict=True)
+            parts = [signals.attention_loss(s.value, s.temperature, seen) for s, seen in pairs]
+            losses["distill_attention"] = torch.stack(parts).mean()
+        if "student" in self.needs:
+            losses |= self._student_losses(scored, batch, vision_output, teacher)
+        if "lm_soft_topk" in weights:
+            shares = [
+                torch.ones_like(s.value) if s.is_full else soft_topk(s.value, s.budget, s.temperature) for s in scored
+            ]
+            answer = soft_pass(self.model, full, grid, vision_output, shares)
+            losses["lm_soft_topk"] = signals.language_loss(answer.logits, answer.labels)
+        return losses
+
+    def _student_losses(self, scored, batch, vision_output, teacher) -> dict[str, torch.Tensor]:
+        # One pass for each kind of gates; the distillation shares the first.
+        losses, prompt = {}, prefixed(batch, "kept_")
+        kinds = [kind for kind in ("straight_through", "gates", "gumbel") if f"lm_{kind}" in self.weights]
+        for number, kind in enumerate(kinds or ["straight_through"]):
+            kept = with_features(vision_output, [image.decide(kind) for image in scored], self.model.model)
+            answer = answer_pass(self.model, prompt, batch["image_grid_thw"], kept)
+            if kinds:
+                losses[f"lm_{kind}"] = signals.language_loss(answer.logits, answer.labels)
+            if number == 0 and "distill_answer" in self.weights:
+                losses["distill_answer"] = signals.answer_loss(answer.logits, teacher.logits)
+        return losses
+
+    def _base_alone(self):
+        return nullcontext() if self.adapted is None else self.adapted.disable_adapter()
+
+
+def _means(found: dict[str, list]) -> dict[str, torch.Tensor]:
+    kept = {name: [loss for loss in losses if loss is not None] for name, losses in found.items()}
+    return {name: torch.stack(losses).mean() for name, losses in kept.items() if losses}

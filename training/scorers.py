@@ -1,0 +1,151 @@
+"""Whatever gives each cell of an image a score, behind one form: the allocator, with or without the question, and the
+learned baselines."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from arrcoc.attending import Allocation, attend, flat_index, straight_through_gates
+from arrcoc.layer import ARRCOCOutput
+from evaluation.baselines.glimpse_prune import GlimpsePredictor
+from evaluation.baselines.vision_selector import ImportanceScorer
+from training.language_pass import prefixed
+from training.signals import gumbel_noise
+
+SCORERS = ("arrcoc", "query_blind", "vision_selector", "glimpse_prune")
+
+
+@dataclass
+class Scored:
+    """The scores of one image.
+
+    Attributes:
+        value: (cells,) what the choice ranks, with its gradient.
+        temperature: scalar, in units of the scores.
+        grid: (t, h, w) merged grid.
+        budget: tokens to keep.
+        dials: of `attend`.
+        tensions: (3,), where the scorer has any.
+        output: the layer's own decision, where it is the scorer.
+    """
+
+    value: torch.Tensor
+    temperature: torch.Tensor
+    grid: tuple[int, int, int]
+    budget: int
+    dials: dict
+    tensions: torch.Tensor | None = None
+    output: ARRCOCOutput | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every cell is kept."""
+        return self.budget == len(self.value)
+
+    def decide(self, gates: str) -> ARRCOCOutput | None:
+        """The decision with gates of a kind, `None` where every cell is kept.
+
+        Args:
+            gates: "straight_through" (value 1), "gates" (their sigmoid's value) or "gumbel" (noise on the scores, value 1).
+        """
+        if self.is_full:
+            return None
+        if gates == "straight_through" and self.output is not None:
+            return self.output
+        value = self.value
+        if gates == "gumbel":
+            value = value + self.temperature.detach() * gumbel_noise(value)
+        plan = attend(value, self.grid, self.budget, **self.dials)
+        allocation = Allocation(
+            grid=self.grid, relevance=value.detach().view(self.grid), scores={}, tensions={}, **plan
+        )
+        soft = straight_through_gates(value, allocation, self.temperature)
+        if gates == "gates":
+            kept, dropped = value[flat_index(allocation)], value[allocation.cell_token < 0]
+            ends = torch.stack([kept.detach().min(), *([dropped.detach().max()] if len(dropped) else [])])
+            soft = torch.sigmoid((kept - ends.mean()) / self.temperature)
+        return ARRCOCOutput(allocation, allocation.relevance, soft)
+
+
+def merged_grids(model, image_grid_thw: torch.Tensor) -> list[tuple[int, int, int]]:
+    """(t, h, w) of each image in merged cells."""
+    merge = model.config.vision_config.spatial_merge_size
+    return [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
+
+
+def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
+    """Scores of the model's own layer. With `blind` every image is asked the same one token, whatever the question.
+
+    An empty question would silence the participatory score, and with it most of what the layer could learn.
+    """
+    layer, grid = model.model.arrcoc, batch["image_grid_thw"]
+    query, mask = batch["query_input_ids"], batch["query_attention_mask"]
+    if blind:
+        query, mask = blind_query(model, len(query), query.device)
+    counts = batch["image_token_counts"].tolist()
+    outputs = model.model.decide(vision_output, grid, counts, batch["texture_images"], query, mask)
+    scored = []
+    for output, count in zip(outputs, counts, strict=True):
+        dials = {
+            "coverage_floor": layer.allocator.coverage_floor,
+            "coarse_share": output.balance.coarse_share,
+            "min_deepstack_levels": layer.allocator.min_deepstack_levels,
+            "num_levels": layer.allocator.num_levels,
+        }
+        balance, value = output.balance, output.value
+        scored.append(
+            Scored(value, balance.temperature, output.allocation.grid, count, dials, balance.tensions, output)
+        )
+    return scored
+
+
+def blind_query(model, images: int, device=None) -> tuple[torch.Tensor, torch.Tensor]:
+    """`query_input_ids` and `query_attention_mask` (images, 1) of a question that says nothing: the end-of-vision token."""
+    ids = torch.full((images, 1), model.config.vision_end_token_id, device=device)
+    return ids, torch.ones_like(ids)
+
+
+def baseline_scores(model, scorer: nn.Module, batch, vision_output) -> list[Scored]:
+    """Scores of a learned baseline: the plain top-k of them is kept, with every DeepStack level."""
+    grids = merged_grids(model, batch["image_grid_thw"])
+    if isinstance(scorer, GlimpsePredictor):
+        prompt = prefixed(batch, "prompt_")
+        values = scorer.scores(model, prompt, batch["image_grid_thw"], vision_output)
+    else:
+        values = [scorer(tokens) for tokens in vision_output.pooler_output]
+    dials = {
+        "coverage_floor": 0.0,
+        "coarse_share": 0.0,
+        "min_deepstack_levels": None,
+        "num_levels": len(vision_output.deepstack_features),
+    }
+    temperature = values[0].new_ones(())
+    counts = batch["image_token_counts"].tolist()
+    return [Scored(v, temperature, g, k, dials) for v, g, k in zip(values, grids, counts, strict=True)]
+
+
+def make_scorer(name: str, model) -> nn.Module:
+    """The module that is trained: the model's own layer, or a new baseline for this base.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name in ("arrcoc", "query_blind"):
+        return model.model.arrcoc
+    if name == "vision_selector":
+        return ImportanceScorer.for_model(model)
+    if name == "glimpse_prune":
+        return GlimpsePredictor.for_model(model)
+    raise ValueError(f"scorer {name!r} is unknown; choose from {', '.join(SCORERS)}")
+
+
+def scores_of(name: str, scorer: nn.Module, model, batch, vision_output, temperature: float | None = None):
+    """`Scored` of each image of a batch; `temperature` replaces the scorer's own."""
+    if name in ("arrcoc", "query_blind"):
+        scored = layer_scores(model, batch, vision_output, blind=name == "query_blind")
+    else:
+        scored = baseline_scores(model, scorer, batch, vision_output)
+    if temperature is None:
+        return scored
+    return [replace(s, temperature=s.value.new_tensor(temperature)) for s in scored]
