@@ -92,7 +92,7 @@ def corpus() -> list[str]:
 
 
 def build_tokenizer() -> Qwen2Tokenizer:
-    """A `Qwen2Tokenizer` of about 650 tokens, with Qwen3-VL's special tokens and our chat template."""
+    """A `Qwen2Tokenizer` of about 880 tokens, with Qwen3-VL's special tokens and our chat template."""
     learner = Tokenizer(models.BPE())
     learner.normalizer = normalizers.NFC()
     learner.pre_tokenizer = pre_tokenizers.Sequence(

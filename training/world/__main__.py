@@ -4,14 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from training.world import SPLITS, Page, Style, make_page
+from training.world import KINDS, SPLITS, Page, Style, make_page
 
 _GRIDS = ((8, 8), (8, 12), (10, 10), (12, 12), (9, 14))
-_STYLES = {
-    "one_field": Style(),
-    "several_fields": Style(fields=(2, 4)),
-    "world": Style(fields=(1, 4), signs=(0, 2), shapes=(0, 2), dark=0.1),
-}
 
 
 def metadata(page: Page, name: str) -> list[dict]:
@@ -52,9 +47,9 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=100)
     parser.add_argument("--split", choices=SPLITS, default="held_out")
     parser.add_argument("--seed", type=int, default=0, help="of the first page; the others follow")
-    parser.add_argument("--kind", choices=sorted(_STYLES), default="world")
+    parser.add_argument("--kind", choices=sorted(KINDS), default="world")
     options = parser.parse_args()
-    count = write(options.out, options.pages, options.split, options.seed, _STYLES[options.kind])
+    count = write(options.out, options.pages, options.split, options.seed, KINDS[options.kind])
     print(f"{options.pages} pages, {count} questions in {options.out}")
 
 

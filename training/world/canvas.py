@@ -1,28 +1,51 @@
 """A page under construction: what is drawn where, which places are taken, and where each character stands."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 
 from PIL import Image, ImageDraw
 
 from training.world.fonts import load_font
 
+CELL = 16  # pixels per merged token and side
+SMALLEST = 9  # pixels per em
+
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels, right and bottom exclusive
+Point = tuple[float, float]  # x, y in pixels
 Glyph = tuple[str, float, float]  # a character and its centre (x, y) in pixels
+Colour = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One drawn thing: the box of its ink in pixels, and the names, of `words.KEYS`, by which a question can ask for it."""
+
+    box: Box
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Written:
+    """One written line: the box of its ink in pixels, and the centre of each of its characters, spaces too."""
+
+    box: Box
+    centres: tuple[Point, ...]
 
 
 @dataclass
 class Canvas:
-    """An RGB image being drawn, `width` x `height` pixels, with the boxes already taken and the glyphs written."""
+    """An RGB image being drawn, `width` x `height` pixels, with the boxes already taken, the glyphs written, the things
+    that can be asked for, and what the transcript says of each place."""
 
     width: int
     height: int
-    paper: tuple[int, int, int]
-    ink: tuple[int, int, int]
+    paper: Colour
+    ink: Colour
     taken: list[Box] = field(default_factory=list)
     glyphs: list[Glyph] = field(default_factory=list)
-    owner: int = 0  # 1 + the label of the field being written, 0 for other text
-    owners: list[int] = field(default_factory=list)  # of each glyph
+    things: list[Thing] = field(default_factory=list)
+    entries: list[tuple[Box, str]] = field(default_factory=list)
 
     def __post_init__(self):
         self.image = Image.new("RGB", (self.width, self.height), self.paper)
@@ -47,10 +70,22 @@ class Canvas:
                 return box
         return None
 
+    def mixed(self, ink: float) -> Colour:
+        """The paper's colour with that share of the ink's."""
+        return tuple(round((1 - ink) * p + ink * i) for p, i in zip(self.paper, self.ink, strict=True))
+
     def write(
-        self, text: str, left: int, baseline: int, font: str, size: int, fill: tuple[int, int, int], pitch: int = 0
-    ) -> Box:
-        """Writes one line and returns the box of its ink; with a `pitch`, every character takes that many pixels."""
+        self,
+        text: str,
+        left: int,
+        baseline: int,
+        font: str,
+        size: int,
+        fill: Colour,
+        pitch: int = 0,
+        names: tuple[str, ...] = (),
+    ) -> Written:
+        """Writes one line, a thing where it has names; with a `pitch`, every character takes that many pixels."""
         loaded = load_font(font, size)
         if pitch:
             for index, character in enumerate(text):
@@ -58,18 +93,47 @@ class Canvas:
         else:
             self.draw.text((left, baseline), text, font=loaded, fill=fill, anchor="ls")
         middle = baseline - 0.36 * size
-        before = 0.0
-        for index, character in enumerate(text):
-            after = (index + 1) * pitch if pitch else loaded.getlength(text[: index + 1])
+        length = len(text) * pitch if pitch else loaded.getlength(text)
+        advances = [pitch or _advance(character, font, size) for character in text]
+        # kerning is spread over the line: less than a pixel at each character
+        share, before, centres = length / sum(advances), 0.0, []
+        for character, advance in zip(text, advances, strict=True):
+            centres.append((left + (before + advance / 2) * share, middle))
+            before += advance
             if character != " ":
-                self.glyphs.append((character, left + (before + after) / 2, middle))
-                self.owners.append(self.owner)
-            before = after
-        x0, y0, x1, y1 = loaded.getbbox(text, anchor="ls")
-        right = len(text) * pitch if pitch else x1
-        return (left + min(0, x0), baseline + y0, left + right, baseline + y1)
+                self.glyphs.append((character, *centres[-1]))
+        y0, y1 = loaded.getbbox(text, anchor="ls")[1::2]
+        # getbbox goes from the pen's start to its end; the ink begins and ends with the outer characters
+        first, last = _ink(text[0], font, size)[0], _ink(text[-1], font, size)[1]
+        start = length - pitch if pitch else loaded.getlength(text[:-1])
+        box = (
+            max(0, left + first), max(0, baseline + int(y0)),
+            min(self.width, left + round(start) + last), min(self.height, baseline + int(y1)),
+        )  # fmt: skip
+        if names:
+            self.things.append(Thing(box, names))
+        return Written(box, tuple(centres))
 
 
+@lru_cache(maxsize=32768)
+def _advance(character: str, font: str, size: int) -> float:
+    return load_font(font, size).getlength(character)
+
+
+@lru_cache(maxsize=32768)
+def _ink(character: str, font: str, size: int) -> tuple[int, int]:
+    # where a character's ink begins and ends, in pixels from the pen
+    mask, offset = load_font(font, size).getmask2(character, anchor="ls")
+    left, _, right, _ = mask.getbbox() or (0, 0, mask.size[0], 0)
+    return offset[0] + left, offset[0] + right
+
+
+@lru_cache(maxsize=65536)
 def text_width(text: str, font: str, size: int, pitch: int = 0) -> int:
     """The width in pixels that `Canvas.write` needs for the text."""
     return len(text) * pitch if pitch else int(load_font(font, size).getlength(text)) + 1
+
+
+def centre(box: Box) -> Point:
+    """The middle of a box."""
+    return ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)

@@ -1,15 +1,26 @@
 """Label-value fields: choosing them, fitting them on the page, writing them in the page's layout."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from training.world import words
-from training.world.canvas import Box, Canvas, text_width
+from training.world.canvas import CELL, SMALLEST, Box, Canvas, Written, text_width
 from training.world.layout import Layout, pick_value
+from training.world.styles import Style
 
 _PITCH = 8  # pixels per character of an aligned page: half a cell
 _ALIGNED_SIZE = 13  # pixels per em: DejaVu Sans Mono is then 8 pixels wide
-_CELL = 16
+
+Finder = Callable[[int, int], Box | None]  # a free box of that width and height in pixels, or None
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field as it is drawn: its two texts and where its value stands."""
+
+    label: str
+    value: str
+    place: Written
 
 
 @dataclass(frozen=True)
@@ -29,35 +40,44 @@ class _Block:
     height: int
 
 
-def draw_fields(canvas: Canvas, random: Random, layout: Layout, split: str, style) -> list[tuple[str, str, Box, str]]:
-    """Draws as many of the wanted fields as fit (at least one) and returns (label, value, box of both, transcript) each."""
-    count = random.randint(*style.fields)
-    labels = random.sample(words.LABELS, count)
+def draw_fields(
+    canvas: Canvas,
+    random: Random,
+    layout: Layout,
+    split: str,
+    style: Style,
+    labels: list[str],
+    count: int | None = None,
+    find: Finder | None = None,
+) -> list[Field]:
+    """Draws the fields of these labels that fit, `count` at most; `find` says where, the layout where it is None."""
     font = random.choice(style.fonts)
-    drawn = []
+    drawn: list[Field] = []
     for label in labels:
-        if style.fields[1] > 1 and random.random() < 0.2:
+        if len(drawn) == (len(labels) if count is None else count):
+            break
+        if len(labels) > 1 and random.random() < 0.2:
             font = random.choice(style.fonts)
         value = pick_value(random, random.choice(style.values), split)
-        block = _fitting_block(canvas, random, layout, label, value, font, style)
-        place = _place(canvas, random, layout, block, style.aligned)
+        block = _fitting_block(canvas, layout, label, value, font, random.randint(*style.font_sizes), style.aligned)
+        if block is None:
+            continue
+        place = find(block.width, block.height) if find else _place(canvas, random, layout, block, style.aligned)
         if place is None:
             continue
-        canvas.owner = 1 + words.LABELS.index(label)
-        box = _draw_block(canvas, layout, block, place)
-        canvas.owner = 0
+        drawn.append(_draw_block(canvas, layout, block, place))
         canvas.taken.append(place)
-        drawn.append((label, value, box, f"{label}: {value}"))
     return drawn
 
 
-def _fitting_block(canvas: Canvas, random: Random, layout: Layout, label: str, value: str, font: str, style) -> _Block:
-    size = random.randint(*style.font_sizes)
-    while True:
-        block = _block(canvas, layout, label, value, font, size, style.aligned)
-        if block.width <= canvas.width - 4 or size <= 6:
+def _fitting_block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, size: int, aligned: bool):
+    for smaller in range(size, SMALLEST - 1, -1):
+        block = _block(canvas, layout, label, value, font, smaller, aligned)
+        if block.width <= canvas.width - (0 if aligned else 4) and block.height <= canvas.height - 2:
             return block
-        size -= 1
+        if aligned:
+            break
+    return None
 
 
 def _block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, size: int, aligned: bool) -> _Block:
@@ -78,7 +98,7 @@ def _block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, si
         if layout.arrangement == "apart":
             width = max(width, canvas.width - 8)
     if aligned:
-        width, height = -(-(width + _CELL) // _CELL) * _CELL, _CELL * (2 if layout.arrangement == "below" else 1)
+        width, height = -(-(width + CELL) // CELL) * CELL, CELL * (2 if layout.arrangement == "below" else 1)
     return _Block(
         label, value, written, font, label_size, value_size, pitch, label_width, value_width, width, height
     )  # fmt: skip
@@ -107,24 +127,24 @@ def _place(canvas: Canvas, random: Random, layout: Layout, block: _Block, aligne
 
 
 def _aligned_place(canvas: Canvas, random: Random, block: _Block) -> Box | None:
-    columns = max(0, (canvas.width - block.width) // _CELL)
-    rows = max(0, (canvas.height - block.height) // _CELL)
+    columns = max(0, (canvas.width - block.width) // CELL)
+    rows = max(0, (canvas.height - block.height) // CELL)
     for _ in range(40):
-        left, top = random.randint(0, columns) * _CELL, random.randint(0, rows) * _CELL
+        left, top = random.randint(0, columns) * CELL, random.randint(0, rows) * CELL
         box = (left, top, left + block.width, top + block.height)
         if all(box[2] <= t[0] or box[0] >= t[2] or box[3] <= t[1] or box[1] >= t[3] for t in canvas.taken):
             return box
     return None
 
 
-def _draw_block(canvas: Canvas, layout: Layout, block: _Block, place: Box) -> Box:
+def _draw_block(canvas: Canvas, layout: Layout, block: _Block, place: Box) -> Field:
     left, top, right, bottom = place
     if block.pitch:
         label_left, label_base = left, top + 12
-        value_left = left + -(-(block.label_width + 4) // _CELL) * _CELL
+        value_left = left + -(-(block.label_width + 4) // CELL) * CELL
         value_base = label_base
         if layout.arrangement == "below":
-            value_left, value_base = left, top + _CELL + 12
+            value_left, value_base = left, top + CELL + 12
     elif layout.arrangement == "below":
         label_left, label_base = left + 3, top + 1 + block.label_size
         value_left, value_base = left + 3, bottom - 3 - block.value_size // 4
@@ -135,24 +155,25 @@ def _draw_block(canvas: Canvas, layout: Layout, block: _Block, place: Box) -> Bo
         if layout.arrangement == "apart":
             value_left = right - 3 - block.value_width
     _draw_frame(canvas, layout, block, value_left, value_base)
-    first = canvas.write(
-        block.written_label, label_left, label_base, block.font, block.label_size, canvas.ink, block.pitch
+    names = (block.label,)
+    label = canvas.write(
+        block.written_label, label_left, label_base, block.font, block.label_size, canvas.ink, block.pitch, names
     )
-    second = canvas.write(block.value, value_left, value_base, block.font, block.value_size, canvas.ink, block.pitch)
-    return (
-        max(0, min(first[0], second[0])), max(0, min(first[1], second[1])),
-        min(canvas.width, max(first[2], second[2])), min(canvas.height, max(first[3], second[3])),
-    )  # fmt: skip
+    value = canvas.write(
+        block.value, value_left, value_base, block.font, block.value_size, canvas.ink, block.pitch, names
+    )
+    both = tuple(pick(a, b) for pick, a, b in zip((min, min, max, max), label.box, value.box, strict=True))
+    canvas.entries.append((both, f"{block.label}: {block.value}"))
+    return Field(block.label, block.value, value)
 
 
 def _draw_frame(canvas: Canvas, layout: Layout, block: _Block, left: int, baseline: int) -> None:
     right = left + block.value_width
     top, bottom = baseline - round(block.value_size * 0.85), baseline + max(2, block.value_size // 5)
-    between = tuple((2 * p + i) // 3 for p, i in zip(canvas.paper, canvas.ink, strict=True))
+    between = canvas.mixed(1 / 3)
     if layout.frame == "underline":
         canvas.draw.line((left, bottom, right, bottom), fill=between, width=1)
     elif layout.frame == "box":
         canvas.draw.rectangle((left - 3, top - 2, right + 2, bottom), outline=between, width=1)
     elif layout.frame == "shade":
-        soft = tuple((9 * p + i) // 10 for p, i in zip(canvas.paper, canvas.ink, strict=True))
-        canvas.draw.rectangle((left - 3, top - 2, right + 2, bottom), fill=soft)
+        canvas.draw.rectangle((left - 3, top - 2, right + 2, bottom), fill=canvas.mixed(0.1))

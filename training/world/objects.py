@@ -1,15 +1,35 @@
-"""Signs (text in a coloured box) and shapes; every colour and every shape at most once per page."""
+"""Signs (text in a coloured box), every colour at most once per page, and filled shapes."""
 
+from dataclasses import dataclass
 from random import Random
 
 from training.world import words
-from training.world.canvas import Box, Canvas, text_width
+from training.world.canvas import Box, Canvas, Colour, Thing, Written, text_width
 
 _SIGN_FONTS = ("dejavu bold", "roboto bold", "source sans bold")
+_WHITE, _BLACK = (255, 255, 255), (0, 0, 0)
 
 
-def draw_signs(canvas: Canvas, random: Random, count: int) -> list[tuple[str, str, Box]]:
-    """Draws up to `count` signs where there is room; returns (colour, text, box of the sign in pixels) each."""
+@dataclass(frozen=True)
+class Sign:
+    """A sign as it is drawn: its colour, its text and where the text stands."""
+
+    colour: str
+    text: str
+    place: Written
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A shape as it is drawn: its kind, its colour and its box in pixels."""
+
+    kind: str
+    colour: str
+    box: Box
+
+
+def draw_signs(canvas: Canvas, random: Random, count: int) -> list[Sign]:
+    """Draws up to `count` signs, of different colours, where there is room."""
     drawn = []
     for colour in random.sample(sorted(words.COLOURS), count):
         text, font, size = random.choice(words.SIGN_WORDS), random.choice(_SIGN_FONTS), random.randint(13, 22)
@@ -18,38 +38,54 @@ def draw_signs(canvas: Canvas, random: Random, count: int) -> list[tuple[str, st
         if box is None:
             continue
         canvas.draw.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), fill=words.COLOURS[colour])
-        canvas.write(text, box[0] + 6, box[3] - 4 - round(size * 0.3), font, size, (255, 255, 255))
+        place = canvas.write(text, box[0] + 6, box[3] - 4 - round(size * 0.3), font, size, _WHITE)
+        canvas.things.append(Thing(box, (colour,)))
         canvas.taken.append(box)
-        drawn.append((colour, text, box))
+        canvas.entries.append((box, text))
+        drawn.append(Sign(colour, text, place))
     return drawn
 
 
-def draw_shapes(canvas: Canvas, random: Random, count: int) -> list[tuple[str, str, Box]]:
-    """Draws up to `count` filled shapes where there is room; returns (shape, colour, box in pixels) each."""
+def draw_shapes(
+    canvas: Canvas,
+    random: Random,
+    kinds: list[str],
+    colours: list[str],
+    sides: tuple[int, int] = (18, 32),
+    outline: str = "none",
+) -> list[Shape]:
+    """Draws the shapes of these kinds and colours for which there is room."""
     drawn = []
-    colours = random.sample(sorted(words.COLOURS), count)
-    for shape, colour in zip(random.sample(words.SHAPES, count), colours, strict=True):
-        side = random.randint(18, 32)
+    edge = {"none": None, "dark": _BLACK, "light": _WHITE}[outline]
+    for kind, colour in zip(kinds, colours, strict=True):
+        side = random.randint(*sides)
         box = canvas.find_place(random, side, side, margin=3)
         if box is None:
             continue
-        _draw_shape(canvas, shape, box, words.COLOURS[colour])
+        _draw_shape(canvas, kind, box, words.COLOURS[colour], edge)
+        canvas.things.append(Thing(box, (colour, kind)))
         canvas.taken.append(box)
-        drawn.append((shape, colour, box))
+        canvas.entries.append((box, f"{colour} {kind}"))
+        drawn.append(Shape(kind, colour, box))
     return drawn
 
 
-def _draw_shape(canvas: Canvas, shape: str, box: Box, fill: tuple[int, int, int]) -> None:
+def _draw_shape(canvas: Canvas, kind: str, box: Box, fill: Colour, edge: Colour | None) -> None:
     left, top, right, bottom = box[0], box[1], box[2] - 1, box[3] - 1
     middle, centre, third = (left + right) // 2, (top + bottom) // 2, (right - left) // 3
-    if shape == "circle":
-        canvas.draw.ellipse((left, top, right, bottom), fill=fill)
-    elif shape == "square":
-        canvas.draw.rectangle((left, top, right, bottom), fill=fill)
-    elif shape == "triangle":
-        canvas.draw.polygon(((middle, top), (right, bottom), (left, bottom)), fill=fill)
-    elif shape == "diamond":
-        canvas.draw.polygon(((middle, top), (right, centre), (middle, bottom), (left, centre)), fill=fill)
+    if kind == "circle":
+        canvas.draw.ellipse((left, top, right, bottom), fill=fill, outline=edge)
+    elif kind == "square":
+        canvas.draw.rectangle((left, top, right, bottom), fill=fill, outline=edge)
+    elif kind == "triangle":
+        canvas.draw.polygon(((middle, top), (right, bottom), (left, bottom)), fill=fill, outline=edge)
+    elif kind == "diamond":
+        corners = ((middle, top), (right, centre), (middle, bottom), (left, centre))
+        canvas.draw.polygon(corners, fill=fill, outline=edge)
     else:
-        canvas.draw.rectangle((left + third, top, right - third, bottom), fill=fill)
-        canvas.draw.rectangle((left, top + third, right, bottom - third), fill=fill)
+        west, east, north, south = left + third, right - third, top + third, bottom - third
+        corners = (
+            (west, top), (east, top), (east, north), (right, north), (right, south), (east, south),
+            (east, bottom), (west, bottom), (west, south), (left, south), (left, north), (west, north),
+        )  # fmt: skip
+        canvas.draw.polygon(corners, fill=fill, outline=edge)
