@@ -6,14 +6,13 @@ TORCH := torch==2.13.0
 TORCHVISION := .torchvision/0.28.0
 
 IMAGE ?= demo/page.png
-QUESTION ?= $(shell cat demo/question.txt)
 BUDGET ?= 36
 MODEL ?= checkpoints/arrcoc-small
 
 .PHONY: demo test lint matrix train evaluate figures stage clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m demo.answer --image "$(IMAGE)" --question "$(QUESTION)" --budget "$(BUDGET)" --model "$(MODEL)"
+	$(BIN)/python -m demo.answer --image "$(IMAGE)" $(if $(QUESTION),--question "$(QUESTION)") --budget "$(BUDGET)" --model "$(MODEL)"
 
 test: $(VENV)/.dev $(TORCHVISION)
 	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) $(BIN)/python -m pytest -n 2

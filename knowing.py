@@ -164,7 +164,8 @@ def saliency_prior(texture: torch.Tensor) -> torch.Tensor:
 
 
 class ParticipatoryScorer(nn.Module):
-    """Participatory knowing: what this question needs. Cells attend to the question, behind a gate that starts at zero.
+    """Participatory knowing: what this question needs. Cells attend to the question, then see what was found along their row
+    and column (the labels of a value stand there), behind a gate that starts at zero.
 
     The gate is there because an untrained match of question and picture ranks worse than none.
     """
@@ -193,6 +194,7 @@ class ParticipatoryScorer(nn.Module):
         self.key = Float32Linear(hidden_size, hidden_size, bias=False)
         self.value = Float32Linear(hidden_size, hidden_size, bias=False)
         self.mix = Float32Linear(2 * hidden_size, hidden_size)
+        self.relate = Float32Linear(3 * hidden_size, hidden_size)
         self.score = Float32Linear(hidden_size, 1)
         self.no_match_key = nn.Parameter(torch.empty(hidden_size))
         self.gate = nn.Parameter(torch.empty(1))
@@ -235,7 +237,9 @@ class ParticipatoryScorer(nn.Module):
             query = query.detach().float().masked_fill(~query_mask[:, None], 0)
             tokens = self.query_projection(_normalised(query))  # (Tq, hidden)
             matched = self._attention(cells, tokens, query_mask)
-            score = self.score(F.gelu(self.mix(torch.cat([cells, matched], dim=-1))))
+            found = F.gelu(self.mix(torch.cat([cells, matched], dim=-1)))
+            along = _along_axes(found.view(height, width, -1)).flatten(0, 1)
+            score = self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1))))
             return self.gate.float() * torch.tanh(score).view(height, width) * query_mask.any()
 
     def _attention(self, cells: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -297,6 +301,14 @@ class Float32Conv2d(nn.Conv2d):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return self._conv_forward(input.float(), self.weight.float(), self.bias.float())
+
+
+def _along_axes(found: torch.Tensor) -> torch.Tensor:
+    """(h, w, 2 C): the largest of each channel of (h, w, C) in a cell's row and in its column, where its labels stand."""
+    height, width, _ = found.shape
+    return torch.cat(
+        [found.amax(1, keepdim=True).expand(-1, width, -1), found.amax(0, keepdim=True).expand(height, -1, -1)], dim=-1
+    )
 
 
 def _normalised(features: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .attending import Allocation, attend, straight_through_gates, suppress_similar
-from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer
+from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
 from .knowing import Float32Linear, InformationScorer, NeutralLinear, ParticipatoryScorer, PerspectivalScorer
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
@@ -20,11 +20,16 @@ class ARRCOCOutput:
         allocation: the frozen plan.
         relevance: (t, h, w) the balanced map, with its gradient.
         gates: (K,) straight-through gates of value 1 while training a pruned image, else `None`.
+        value: (t * h * w,) relevance after suppression, which the choice ranks, with its gradient; `None` where the
+            choice was not the layer's.
+        balance: the balancer's result, with its gradients; `None` likewise.
     """
 
     allocation: Allocation
     relevance: torch.Tensor
     gates: torch.Tensor | None
+    value: torch.Tensor | None = None
+    balance: Balance | None = None
 
 
 class TokenAllocator(nn.Module):
@@ -65,7 +70,7 @@ class TokenAllocator(nn.Module):
         )
         train = not full and self.training and value.requires_grad
         gates = straight_through_gates(value, allocation, balance.temperature) if train else None
-        return ARRCOCOutput(allocation, balance.relevance, gates)
+        return ARRCOCOutput(allocation, balance.relevance, gates, value, balance)
 
 
 class QualityAdapter(nn.Module):

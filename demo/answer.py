@@ -1,6 +1,6 @@
-"""Answers a question about a picture with all visual tokens and with a small budget, and draws where the budget went.
+"""Answers questions about a picture with all visual tokens and with a small budget, and draws where the budget went.
 
-python -m demo.answer --image my.png --question "What is the total?" --budget 64 --model FOLDER-OR-HUB-ID
+python -m demo.answer --image my.png --question "What is the total?" "What is the date?" --budget 64 --model FOLDER-OR-HUB-ID
 """
 
 import argparse
@@ -103,6 +103,45 @@ def report(full: Answer, small: Answer):
     print(f"{'cache':12} {sizes[0] / 1024:>12.0f} KiB {sizes[1] / 1024:>12.0f} KiB {sizes[1] / sizes[0]:>8.2f}")
 
 
+def side_by_side(pictures: list[Image.Image]) -> Image.Image:
+    """The pictures, all of one size, in one row."""
+    width, height = pictures[0].size
+    row = Image.new("RGB", (len(pictures) * (width + 8) - 8, height), "white")
+    for number, picture in enumerate(pictures):
+        row.paste(picture, (number * (width + 8), 0))
+    return row
+
+
+def common_cells(first, second) -> float:
+    """The share of the first allocation's tokens that stand on cells which the second keeps too."""
+    places = {tuple(place) for place in second.positions.tolist()}
+    return sum(tuple(place) in places for place in first.positions.tolist()) / len(first)
+
+
+def show(pipe, path: str, questions: list[str], budget, max_new_tokens: int, out: Path) -> None:
+    """Answers each question about the picture at both budgets, prints what it cost, and saves one overlay per question."""
+    image = ImageOps.exif_transpose(Image.open(path))
+    enlarge = max(1, OVERLAY_SIDE // max(image.size))
+    shown = image.resize((image.width * enlarge, image.height * enlarge), Image.Resampling.NEAREST)
+    allocations = []
+    for question in questions:
+        print(f"\n{path}, {image.width} x {image.height} pixels: {question}\n")
+        report(*(measure(pipe, path, question, tokens, max_new_tokens) for tokens in ("full", budget)))
+        inputs = prepare(pipe.processor, path, question, budget).to(pipe.model.device)
+        allocations.append(pipe.model.allocate(**inputs)[0])
+    for question, allocation in zip(questions[1:], allocations[1:], strict=True):
+        print(f"\n{common_cells(allocation, allocations[0]):.0%} of the cells kept for {question!r} are kept for "
+              f"{questions[0]!r} too")  # fmt: skip
+    out.parent.mkdir(parents=True, exist_ok=True)
+    side_by_side([allocation.overlay(shown) for allocation in allocations]).save(out)
+    print(f"\nwhere the budget went: {out}")
+
+
+def default_questions() -> list[str]:
+    """The questions about the bundled page."""
+    return (HERE / "question.txt").read_text(encoding="utf-8").split("\n")[:-1]
+
+
 def budget_of(text: str) -> int | str:
     """A token count where `text` is one, else the name as it is."""
     return int(text) if text.lstrip("-").isdigit() else text
@@ -112,7 +151,7 @@ def main(arguments: list[str] | None = None):
     """Command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--image", default=str(HERE / "page.png"), help="any picture that PIL reads")
-    parser.add_argument("--question", default=(HERE / "question.txt").read_text(encoding="utf-8").strip())
+    parser.add_argument("--question", nargs="+", default=default_questions(), help="one or several")
     parser.add_argument("--budget", type=budget_of, default=36, help="visual tokens, a mode name or 'auto'")
     parser.add_argument("--model", default=str(DEFAULT_CHECKPOINT), help="folder or Hub id, ARR-COC or stock Qwen3-VL")
     parser.add_argument("--out", type=Path, default=HERE / "out" / "overlay.png", help="the picture of the allocation")
@@ -126,20 +165,7 @@ def main(arguments: list[str] | None = None):
             trust_remote_code=True,
             device_map="auto",
         )
-        image = ImageOps.exif_transpose(Image.open(options.image))
-        print(f"\n{options.image}, {image.width} x {image.height} pixels: {options.question}\n")
-        full, small = (
-            measure(pipe, options.image, options.question, budget, options.max_new_tokens)
-            for budget in ("full", options.budget)
-        )
-        report(full, small)
-        inputs = prepare(pipe.processor, options.image, options.question, options.budget).to(pipe.model.device)
-        allocation = pipe.model.allocate(**inputs)[0]
-        enlarge = max(1, OVERLAY_SIDE // max(image.size))
-        shown = image.resize((image.width * enlarge, image.height * enlarge), Image.Resampling.NEAREST)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        allocation.overlay(shown).save(options.out)
-        print(f"\nwhere the budget went: {options.out}")
+        show(pipe, options.image, options.question, options.budget, options.max_new_tokens, options.out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.overlay import heatmap
 from arrcoc.picture import open_picture
 from arrcoc.texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
-from demo.answer import HERE, budget_of, prepare
+from demo.answer import HERE, budget_of, default_questions, prepare
 from upload import DEFAULT_CHECKPOINT
 
 PANEL, TITLE, COLUMNS = 220, 22, 6  # pixels, pixels, panels
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None):
     """Command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--image", default=str(HERE / "page.png"))
-    parser.add_argument("--question", default=(HERE / "question.txt").read_text(encoding="utf-8").strip())
+    parser.add_argument("--question", default=default_questions()[0])
     parser.add_argument("--budget", type=budget_of, default=36)
     parser.add_argument("--model", default=str(DEFAULT_CHECKPOINT))
     parser.add_argument("--out", type=Path, default=Path("docs/how_it_works.png"))

@@ -1,152 +1,134 @@
-"""Exact match at several token budgets, for several ways to spend them; same weights, same pages, one run.
+"""Answers and kept evidence at several token budgets, for several ways to spend them; same weights, same pages, one run.
 
-    python -m evaluation.run --model checkpoints/arrcoc-small --data world --pages 800 --out results/training_free
+    python -m evaluation.run --model checkpoints/arrcoc-small --data world --limit 800 --out results/training_free
 
-Prints a table, writes it as CSV, and ends with one JSON line.
+Prints tables and ends with one JSON line. Writes OUT.csv, OUT.png and, batch by batch, OUT.jsonl: a killed run started again
+with the same arguments goes on where it was.
 """
 
 import argparse
-import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
-from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
-from evaluation.methods import METHODS, prompt
-from evaluation.pages import folder_examples, world_examples
+from evaluation import baselines, loading, report
+from evaluation.answering import answer, batches_of, recalls
+from evaluation.budgets import FULL, label, tokens_for
+from evaluation.loading import Facts
+from evaluation.records import Answer, Records, RecordsMismatch, data_fingerprint, model_fingerprint
+from evaluation.timing import prefill_ratios
 
-RESAMPLES = 2000  # of the bootstrap
-
-
-def normalise(text: str) -> str:
-    """`text` without case, outer white space and repeated white space."""
-    return " ".join(text.lower().split())
-
-
-@torch.no_grad()
-def answer(model, processor, inputs, max_new_tokens: int) -> tuple[list[str], list[int]]:
-    """The greedy answers of one batch, and its visual tokens per sample."""
-    tokens = (inputs["input_ids"] == model.config.image_token_id).sum(-1).tolist()
-    generated = model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
-    return processor.batch_decode(generated[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True), tokens
+METHODS = "arrcoc,resize,random"
+BUDGETS = "0.05,0.1,0.25,0.5,full"
+# Arguments that change what is answered: a run goes on only where all of them are the same.
+ANSWERING = ("methods", "budgets", "data", "split", "seed", "limit", "dials", "dtype", "max_new_tokens")
 
 
-def interval(hits: np.ndarray, seed: int = 0) -> tuple[float, float]:
-    """The 95% interval of the mean of `hits`, by bootstrap."""
-    draws = np.random.default_rng(seed).choice(hits, (RESAMPLES, len(hits))).mean(-1)
-    return tuple(float(x) for x in np.percentile(draws, [2.5, 97.5]))
+def runs_of(methods: Sequence[str], budgets: Sequence) -> list[tuple[str, float | int | str]]:
+    """The (method, budget) pairs: every method at every budget but "full", where all methods are one, `"full"`."""
+    pairs = [(method, budget) for budget in budgets if budget != FULL for method in methods if method != FULL]
+    return [*([(FULL, FULL)] if FULL in budgets else []), *pairs]
 
 
-def evaluate(model, processor, examples, methods, shares, batch_size=16, max_new_tokens=24) -> list[dict]:
-    """One row per method, share and family (and "all"): exact match with its 95% interval, mean tokens, questions.
-
-    Full tokens are the same for every method and are measured once, as method "full".
-    """
-    # Pictures of one size share a batch, so that little is padded.
-    order = sorted(range(len(examples)), key=lambda number: examples[number].image.size)
-    batches = [[examples[n] for n in order[start : start + batch_size]] for start in range(0, len(order), batch_size)]
-    runs = [("full", 1.0)] + [(method, share) for share in shares if share < 1 for method in methods]
-    rows = []
-    progress = tqdm(total=len(runs) * len(batches), unit="batch")
-    for method, share in runs:
-        hits, tokens, families = [], [], []
-        for batch in batches:
-            if method == "full":
-                inputs = prompt(processor, batch, token_budget="full")
-            else:
-                inputs = METHODS[method](model, processor, batch, share)
-            texts, counts = answer(model, processor, inputs, max_new_tokens)
-            hits += [normalise(text) in {normalise(a) for a in e.answers} for text, e in zip(texts, batch, strict=True)]
-            tokens += counts
-            families += [example.family for example in batch]
+def evaluate(
+    model,
+    processor,
+    examples,
+    facts: Sequence[Facts],
+    runs: Sequence[tuple[str, float | int | str]],
+    records: Records,
+    batch_size: int = 16,
+    max_new_tokens: int = 24,
+) -> dict[tuple[str, str], list[Answer]]:
+    """(method, budget) -> the answers to `examples`, in their order; those in `records` are not asked again."""
+    batches = batches_of(facts, batch_size)
+    progress = tqdm(total=len(runs) * len(batches), unit="batch", disable=None)
+    for method, budget in runs:
+        progress.set_postfix_str(f"{method} at {label(budget)}")
+        for numbers in batches:
+            names = [examples[number].name for number in numbers]
+            if not all(records.get(method, label(budget), name) for name in names):
+                asked, known = [examples[n] for n in numbers], [facts[n] for n in numbers]
+                said = _answers(model, processor, asked, known, method, budget, max_new_tokens)
+                records.append(said)
             progress.update()
-        hits, families = np.array(hits, dtype=float), np.array(families)
-        for family in [*sorted(set(families)), "all"]:
-            chosen = hits if family == "all" else hits[families == family]
-            low, high = interval(chosen)
-            mean_tokens = float(np.mean([t for t, f in zip(tokens, families, strict=True) if family in ("all", f)]))
-            rows.append(
-                {
-                    "method": method,
-                    "share": share,
-                    "family": family,
-                    "exact_match": float(chosen.mean()),
-                    "low": low,
-                    "high": high,
-                    "tokens": mean_tokens,
-                    "questions": len(chosen),
-                }
-            )
-    return rows
+    progress.close()
+    return {
+        (method, label(budget)): [records.get(method, label(budget), example.name) for example in examples]
+        for method, budget in runs
+    }
 
 
-def table(rows: list[dict], family: str = "all") -> str:
-    """The rows of one family as Markdown: a line per method, a column per share, in percent with the 95% interval."""
-    rows = [row for row in rows if row["family"] == family]
-    shares = sorted({row["share"] for row in rows if row["method"] != "full"}, reverse=True)
-    full = next(row for row in rows if row["method"] == "full")
-    lines = [
-        f"| {family} ({full['questions']} questions) | 100% of tokens | "
-        + " | ".join(f"{s:.0%}" for s in shares)
-        + " |",
-        "|---|" + "---|" * (len(shares) + 1),
+def _answers(model, processor, examples, facts, method, budget, max_new_tokens) -> list[Answer]:
+    counts = [tokens_for(budget, fact.cells) for fact in facts]
+    with torch.no_grad():
+        prepared = baselines.find(method)(model, processor, examples, counts)
+    texts = answer(model, processor, prepared, max_new_tokens)
+    recalled = recalls(prepared, examples, facts)
+    return [
+        Answer(method, label(budget), example.name, text, float(tokens), recall)
+        for example, text, tokens, recall in zip(examples, texts, prepared.tokens, recalled, strict=True)
     ]
-    for method in dict.fromkeys(row["method"] for row in rows if row["method"] != "full"):
-        cells = [_cell(full)]
-        for share in shares:
-            cells += [_cell(row) for row in rows if row["method"] == method and row["share"] == share]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
-def _cell(row: dict) -> str:
-    return f"{row['exact_match']:.1%} ({row['low']:.1%}-{row['high']:.1%})"
+def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """The parser, and the checked options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    loading.add_options(parser, METHODS, BUDGETS)
+    parser.add_argument("--max-new-tokens", type=loading.count, default=24, help="of an answer (default: %(default)s)")
+    parser.add_argument(
+        "--timing", type=int, default=4, metavar="N", help="questions that the prefill is timed on; 0: off"
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/training_free"), help="OUT.csv, OUT.png, OUT.jsonl")
+    parser.add_argument("--restart", action="store_true", help="overwrite the answers of another run in OUT.jsonl")
+    options = parser.parse_args(arguments)
+    if options.timing < 0:
+        parser.error(f"--timing {options.timing} is below 0; pass a count of questions, or 0 for no timing")
+    if options.out.is_dir():
+        parser.error(f"--out {options.out} is a folder; pass the files' common beginning, such as {options.out}/NAME")
+    loading.check_options(parser, options)
+    if FULL in options.methods and FULL not in options.budgets:
+        options.budgets = (*options.budgets, FULL)
+    return parser, options
+
+
+def header_of(options: argparse.Namespace, model, examples, facts: Sequence[Facts]) -> dict:
+    """What must be the same for a run to go on: arguments, model and data."""
+    return {
+        **{name: getattr(options, name) for name in ANSWERING},
+        "model": model_fingerprint(model),
+        "baseline_weights": loading.folder_fingerprint(options.baseline_weights),
+        "data_content": data_fingerprint(examples, [fact.picture for fact in facts]),
+    }
 
 
 def main(arguments: list[str] | None = None):
     """Command line of this file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="checkpoints/arrcoc-small", help="folder or Hub id")
-    parser.add_argument("--data", default="world", help="'world', or a folder in imagefolder form")
-    parser.add_argument("--pages", type=int, default=800, help="held-out pages of the world")
-    parser.add_argument("--seed", type=int, default=1_000_000, help="first seed of the pages, and of the random cells")
-    parser.add_argument("--budgets", default="0.5,0.25,0.1", help="shares of the full token count")
-    parser.add_argument("--methods", default="arrcoc,resize,random", help=f"of {', '.join(METHODS)}")
-    parser.add_argument("--set", nargs="*", default=[], metavar="DIAL=NUMBER", help="dials of the allocator's config")
-    parser.add_argument("--split", default="held_out", choices=("held_out", "train"), help="of the world")
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--out", type=Path, default=Path("results/training_free"), help="writes OUT.csv")
-    options = parser.parse_args(arguments)
-    methods = options.methods.split(",")
-    if unknown := set(methods) - set(METHODS):
-        parser.error(f"unknown methods {sorted(unknown)}; choose from {', '.join(METHODS)}")
-    shares = [float(share) for share in options.budgets.split(",")]
-    if not all(0 < share < 1 for share in shares):
-        parser.error(f"--budgets {options.budgets}: each must be a share between 0 and 1")
-
-    dials = {name: json.loads(value) for name, value in (pair.split("=", 1) for pair in options.set)}
-
-    torch.manual_seed(options.seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    processor = ARRCOCProcessor.from_pretrained(options.model)
-    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32, **dials)
-    model = model.to(device).eval()
-    world = options.data == "world"
-    examples = (
-        world_examples(options.pages, options.seed, options.split) if world else folder_examples(Path(options.data))
-    )
-    rows = evaluate(model, processor, examples, methods, shares, options.batch_size)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{options.out}.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    for family in dict.fromkeys(row["family"] for row in rows):
-        print(table(rows, family), end="\n\n")
-    print(json.dumps({"model": str(options.model), "data": options.data, "dials": dials, "rows": rows}))
+    parser, options = parse(arguments)
+    examples = loading.load_data(parser, options)
+    model, processor = loading.load_model(parser, options)
+    facts = loading.facts_of(processor, examples)
+    try:
+        header = header_of(options, model, examples, facts)
+        records = Records(options.out.with_name(options.out.name + ".jsonl"), header, options.restart)
+    except RecordsMismatch as error:
+        parser.error(str(error))
+    runs = runs_of(options.methods, options.budgets)
+    answers = evaluate(model, processor, examples, facts, runs, records, options.batch_size, options.max_new_tokens)
+    ratios = {}
+    if options.timing:
+        # Spread over the data, so that pictures of several sizes are timed.
+        chosen = range(0, len(examples), max(1, len(examples) // options.timing))[: options.timing]
+        timed = [examples[n] for n in chosen], [facts[n] for n in chosen]
+        ratios = prefill_ratios(model, processor, *timed, options.methods, options.budgets)
+    rows = report.summarise(examples, facts, answers, ratios, options.resamples)
+    report.write_csv(rows, options.out.with_name(options.out.name + ".csv"))
+    report.write_curves(rows, options.out.with_name(options.out.name + ".png"))
+    print(report.tables(rows, options.budgets), end="\n\n")
+    print(json.dumps({"arguments": header, "left_out": getattr(examples, "left_out", {}), "rows": rows}))
 
 
 if __name__ == "__main__":

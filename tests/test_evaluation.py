@@ -1,91 +1,371 @@
-"""The measurements: what counts as a hit, what each method gives the model, what is written."""
+"""The measurements on a tiny random model: what counts, what is written, what a killed run does, what is refused."""
 
 import csv
 import json
-from dataclasses import replace
+import math
 
 import numpy as np
 import pytest
 import torch
+from transformers import (
+    CLIPImageProcessor,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+)
 
-from evaluation import methods, run
-from evaluation.pages import folder_examples, world_examples
+from evaluation import answering, loading, report, run, swap, timing
+from evaluation.baselines import vision_selector
+from evaluation.budgets import heading, label, parse_budgets, tokens_for
+from evaluation.records import Answer, Records, RecordsMismatch, data_fingerprint, model_fingerprint
+from training.allocator import save_allocator
+from training.data import load_examples
+
+SIZES = ((64, 48), (64, 48), (80, 64))  # 12, 12 and 20 cells
 
 
 @pytest.fixture(scope="module")
-def examples():
-    return world_examples(3, seed=77)  # grids 8 x 8, 8 x 8 and 8 x 12
+def model_folder(tiny_model, make_processor, tmp_path_factory):
+    """A tiny random model and its processor, saved."""
+    folder = tmp_path_factory.mktemp("model")
+    tiny_model().save_pretrained(folder)
+    processor = make_processor(tiny_model())
+    # Pictures keep the sizes that they are drawn in.
+    processor.image_processor.size = dict(processor.image_processor.size) | {"shortest_edge": 256}
+    processor.save_pretrained(folder)
+    return folder
 
 
-def test_normalise_ignores_case_and_white_space():
-    assert run.normalise("  Gate  F4\n") == "gate f4"
+@pytest.fixture(scope="module")
+def data(page, tmp_path_factory):
+    """An imagefolder: three pictures, two questions each, and one question without evidence."""
+    folder = tmp_path_factory.mktemp("data")
+    lines = []
+    for number, (width, height) in enumerate(SIZES):
+        page(width, height, seed=number).save(folder / f"{number}.png")
+        for family, box in (("left", [2, 2, 14, 14]), ("right", [width - 16, 0, width, 32])):
+            question = f"what is on the {family}?"
+            row = {"question": question, "answers": ["42", "x"], "evidence": [box], "family": family}
+            lines.append({"file_name": f"{number}.png", **row})
+    lines.append({"file_name": "0.png", "question": "is it a page?", "answers": ["yes"], "family": "gist"})
+    (folder / "metadata.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n")
+    return folder
 
 
-def test_interval_of_certain_hits_is_a_point_and_of_mixed_hits_holds_their_mean():
-    assert run.interval(np.ones(20)) == (1.0, 1.0)
-    low, high = run.interval(np.array([0.0, 1.0] * 50))
-    assert 0.35 < low < 0.5 < high < 0.65  # the standard error is 0.05
+@pytest.fixture(scope="module")
+def loaded(model_folder, tiny_model, data):
+    """(model, processor, examples, facts)."""
+    processor = loading.ARRCOCProcessor.from_pretrained(model_folder)
+    examples = load_examples(str(data))
+    return tiny_model(), processor, examples, loading.facts_of(processor, examples)
 
 
-def test_every_method_gives_the_model_the_same_number_of_tokens(model, processor, examples):
-    wanted = [16, 16, 24]
-    assert methods.budgets_of(processor, examples, 0.25) == wanted
-    for name, method in methods.METHODS.items():
-        inputs = method(model, processor, examples, 0.25)
-        counts = (inputs["input_ids"] == model.config.image_token_id).sum(-1).tolist()
-        # A smaller image has whole rows and columns: never more tokens, and at most one row or column fewer.
-        slack = 4 if name == "resize" else 0
-        assert all(want - slack <= count <= want for count, want in zip(counts, wanted, strict=True)), (name, counts)
+@pytest.fixture
+def command(model_folder, data, tmp_path):
+    """`command(*more)`: runs the command line with a few tokens on the tiny model."""
+
+    def call(*more, out=tmp_path / "deep" / "result", main=run.main):
+        common = ["--model", str(model_folder), "--data", str(data), "--resamples", "50", "--device", "cpu"]
+        main([*common, "--out", str(out), *more])
+        return out
+
+    return call
 
 
-def test_random_cells_differ_from_draw_to_draw_and_stand_in_raster_order(model, processor, examples):
-    torch.manual_seed(0)
-    first, second = (methods.random(model, processor, examples[:1], 0.25)["mm_encoder_outputs"]["image"] for _ in "ab")
-    (one,), (two,) = first.deepstack_features[-1], second.deepstack_features[-1]
-    assert one.shape == two.shape == (16, 3)
-    assert not torch.equal(one, two)
-    cells = one[:, 1] * 8 + one[:, 2]
-    assert (cells.diff() > 0).all()
+SMALL = ("--budgets", "0.25,4,full", "--methods", "arrcoc,resize,oracle", "--max-new-tokens", "2", "--timing", "0")
 
 
-def test_table_and_rows_of_a_small_run(model, processor, examples):
-    rows = run.evaluate(model, processor, examples, ["arrcoc", "resize"], [0.25], batch_size=2, max_new_tokens=2)
-    assert {(row["method"], row["share"]) for row in rows} == {("full", 1.0), ("arrcoc", 0.25), ("resize", 0.25)}
-    full = next(row for row in rows if row["method"] == "full" and row["family"] == "all")
-    assert full["questions"] == 3
-    assert full["tokens"] == pytest.approx((64 + 64 + 96) / 3)
-    assert run.table(rows).splitlines()[0] == "| all (3 questions) | 100% of tokens | 25% |"
+def last_json(capsys) -> dict:
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_a_right_answer_is_a_hit_and_a_wrong_one_is_not(model, processor, examples, monkeypatch):
-    right = [replace(example, answers=("yes", "42")) for example in examples]
-    monkeypatch.setattr(run, "answer", lambda m, p, inputs, n: ((["42"] * 3, [1] * 3)))
-    assert run.evaluate(model, processor, right, [], [], batch_size=3)[-1]["exact_match"] == 1
-    wrong = [replace(example, answers=("43",)) for example in examples]
-    assert run.evaluate(model, processor, wrong, [], [], batch_size=3)[-1]["exact_match"] == 0
+def test_budgets_are_shares_counts_and_full():
+    budgets = parse_budgets("0.05, 64,full,0.5")
+    assert budgets == (0.05, 64, "full", 0.5)
+    assert [label(budget) for budget in budgets] == ["0.05", "64", "full", "0.5"]
+    assert [heading(budget) for budget in budgets] == ["5%", "64 tokens", "full", "50%"]
+    assert [tokens_for(budget, 100) for budget in budgets] == [5, 64, 100, 50]
+    assert tokens_for(0.01, 12) == 1
+    assert tokens_for(64, 12) == 12
 
 
-def test_command_line_writes_csv_and_ends_with_json(tmp_path, capsys):
-    run.main(["--pages", "1", "--budgets", "0.5", "--methods", "resize", "--out", str(tmp_path / "deep" / "result")])
-    with open(tmp_path / "deep" / "result.csv", encoding="utf-8") as file:
+@pytest.mark.parametrize(
+    "text", ["", "0", "1.5", "1.0", "-3", "-0.5", "half", "nan", "0.1,,0.2", "0.1,0.10", "full,full"]
+)
+def test_bad_budgets_are_refused(text):
+    with pytest.raises(ValueError, match=r"is no budget; pass a share|more than once"):
+        parse_budgets(text)
+
+
+def test_facts_count_cells_and_know_pictures(loaded):
+    *_, facts = loaded
+    assert [fact.cells for fact in facts] == [12, 12, 12, 12, 20, 20, 12]
+    assert len({fact.picture for fact in facts}) == 3
+    batches = answering.batches_of(facts, 3)
+    assert sorted(number for batch in batches for number in batch) == list(range(7))
+    assert all(len({facts[n].size for n in batch}) == 1 for batch in batches)
+
+
+def test_a_run_writes_everything(command, capsys):
+    out = command(*SMALL[:-1], "1")
+    with open(f"{out}.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["method"], row["family"]) for row in rows[:2]] == [("full", "one_field"), ("full", "all")]
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["data"] == "world"
+    written = last_json(capsys)
+    assert len(rows) == len(written["rows"]) == (1 + 2 * 3) * 4  # full, methods x budgets; three families and all
+    assert (out.parent / "result.png").read_bytes().startswith(b"\x89PNG")
+    every = {(row["method"], row["budget"]): row for row in written["rows"] if row["family"] == "all"}
+    full, ours, oracle = every["full", "full"], every["arrcoc", "0.25"], every["oracle", "4"]
+    assert full["questions"] == 7
+    assert full["pictures"] == 3
+    assert full["tokens"] == pytest.approx((5 * 12 + 2 * 20) / 7)
+    assert full["evidence_recall"] == full["kept_whole"] == full["token_share"] == 1
+    assert full["evidence_recall_questions"] == full["relaxed_accuracy_questions"] == 6
+    assert full["prefill_ratio"] == 1
+    assert ours["prefill_ratio"] > 0
+    assert ours["tokens"] == pytest.approx((5 * 3 + 2 * 5) / 7)
+    assert ours["exact_match_vs_arrcoc"] is None
+    assert oracle["exact_match_vs_arrcoc"] == pytest.approx(oracle["exact_match"] - every["arrcoc", "4"]["exact_match"])
+    assert oracle["evidence_recall"] > every["arrcoc", "4"]["evidence_recall"]
+    assert every["resize", "0.25"]["evidence_recall"] is None
 
 
-@pytest.mark.parametrize("bad", [["--methods", "resize,magic"], ["--budgets", "1.5"]])
-def test_command_line_refuses_what_it_does_not_know(bad):
+def test_the_table_has_a_row_per_method_and_a_column_per_budget(command, capsys):
+    command(*SMALL)
+    lines = capsys.readouterr().out.splitlines()
+    assert "| exact match, all (7 questions, 3 pictures) | 25% | 4 tokens | full |" in lines
+    assert any(line.startswith("| oracle | ") and "whole" in line for line in lines)
+    gist = [line for line in lines if line.startswith("| evidence recall, gist")]
+    assert not gist  # no evidence, no table
+
+
+def test_results_do_not_depend_on_batching(loaded, tmp_path):
+    model, processor, examples, facts = loaded
+    runs = [("arrcoc", 0.25), ("random", 4)]
+    found = [
+        run.evaluate(model, processor, examples, facts, runs, Records(tmp_path / f"{size}", {}), size, 3)
+        for size in (1, 4)
+    ]
+    assert found[0].keys() == found[1].keys()
+    for key, answers in found[0].items():
+        for one, other in zip(answers, found[1][key], strict=True):
+            assert (one.example, one.answer, one.tokens, one.recall) == (
+                other.example, other.answer, other.tokens, other.recall
+            )  # fmt: skip
+
+
+def test_a_killed_run_goes_on_to_the_same_result(command, tmp_path, monkeypatch, capsys):
+    whole = command(*SMALL, "--batch-size", "2", out=tmp_path / "whole")
+    expected = last_json(capsys)
+    plain, calls = run.answer, []
+
+    def killed(*args):
+        calls.append(args)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return plain(*args)
+
+    monkeypatch.setattr(run, "answer", killed)
+    with pytest.raises(KeyboardInterrupt):
+        command(*SMALL, "--batch-size", "2", out=tmp_path / "cut")
+    with open(tmp_path / "cut.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"method": "arrcoc", "bud')
+    monkeypatch.setattr(run, "answer", plain)
+    asked = []
+    monkeypatch.setattr(run, "_answers", lambda *args, plain=run._answers: asked.append(args) or plain(*args))
+    command(*SMALL, "--batch-size", "2", out=tmp_path / "cut")
+    assert last_json(capsys) == expected
+    assert len(asked) == 7 * 4 - 5  # 7 runs of 4 batches, of which 5 were answered before
+    for ending in ("csv", "jsonl"):
+        assert (tmp_path / f"cut.{ending}").read_text() == whole.with_name(f"whole.{ending}").read_text()
+
+
+def test_stock_qwen3_vl_is_loaded_as_ours(command, stock_twin, tiny_model, model_folder, tmp_path, capsys):
+    stock_twin(tiny_model()).save_pretrained(tmp_path / "stock")
+    loading.ARRCOCProcessor.from_pretrained(model_folder).save_pretrained(tmp_path / "stock")
+    command(
+        "--model", str(tmp_path / "stock"), "--budgets", "4", "--methods", "arrcoc", "--timing", "0", "--limit", "2"
+    )
+    rows = last_json(capsys)["rows"]
+    assert {(row["method"], row["tokens"]) for row in rows} == {("arrcoc", 4)}
+
+
+def test_another_model_runs_what_it_can(command, processor, tmp_path, capsys):
+    """A tiny LLaVA: 24 x 24 px, 9 tokens a picture whatever its size."""
+    tokenizer = processor.tokenizer
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {**vision, "vocab_size": 704, "num_key_value_heads": 2}
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(**vision, image_size=24, patch_size=8),
+        text_config=LlamaConfig(**text, pad_token_id=tokenizer.pad_token_id),
+        image_token_id=tokenizer.convert_tokens_to_ids("<|image_pad|>"),
+    )
+    template = (
+        "{% for m in messages %}{% for c in m.content %}{% if c.type == 'image' %}<|image_pad|>{% else %}{{ c.text }}"
+        "{% endif %}{% endfor %}{% endfor %}"
+    )
+    images = CLIPImageProcessor(size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24})
+    kinds = {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    llava = LlavaProcessor(images, tokenizer, chat_template=template, image_token="<|image_pad|>", **kinds)
+    llava.save_pretrained(tmp_path / "llava")
+    LlavaForConditionalGeneration(config).save_pretrained(tmp_path / "llava")
+    common = ("--model", str(tmp_path / "llava"), "--budgets", "full", "--max-new-tokens", "2", "--timing", "1")
+    command(*common, "--methods", "full")
+    assert {row["tokens"] for row in last_json(capsys)["rows"]} == {9}
     with pytest.raises(SystemExit):
-        run.main(bad)
+        command(*common, "--methods", "full,arrcoc", "--restart")
+    assert "--methods arrcoc: arrcoc acts on Qwen3-VL's vision features" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command(*common, "--methods", "full", "--set", "coverage_floor=0.1")
+    assert "which a llava model has not" in capsys.readouterr().err
 
 
-def test_folder_of_pictures(tmp_path):
-    world_examples(1, seed=5)[0].image.save(tmp_path / "a.png")
-    (tmp_path / "metadata.jsonl").write_text('{"file_name": "a.png", "question": "total?", "answers": ["1", "one"]}\n')
-    (only,) = folder_examples(tmp_path)
-    assert (only.question, only.answers, only.family) == ("total?", ("1", "one"), "all")
-    (tmp_path / "metadata.jsonl").write_text('{"file_name": "a.png", "question": "total?"}\n')
-    with pytest.raises(ValueError, match=r"metadata.jsonl:1 lacks answers"):
-        folder_examples(tmp_path)
-    with pytest.raises(ValueError, match="imagefolder"):
-        folder_examples(tmp_path / "nowhere")
+def test_learned_baselines_need_their_weights(loaded, tmp_path, monkeypatch):
+    model = loaded[0]
+    read = []
+    monkeypatch.setattr(vision_selector, "vision_selector", lambda *args: None, raising=False)
+    monkeypatch.setattr(vision_selector, "load_weights", lambda *args: read.append(args), raising=False)
+    assert "pass --baseline-weights DIR" in loading._unready("vision_selector", model, None)
+    assert loading._unready("vision_selector", model, tmp_path) is None
+    assert read == [(model, tmp_path / "vision_selector.safetensors")]
+    assert loading._unready("arrcoc", model, None) is None
+
+
+def test_an_allocator_from_a_file_is_put_onto_the_model(command, tiny_model, model_folder, wake, tmp_path, capsys):
+    trained = loading.ARRCOCQwen3VLForConditionalGeneration.from_pretrained(model_folder, dtype=torch.float32)
+    torch.manual_seed(1)
+    wake(trained)
+    save_allocator(trained, tmp_path / "allocator.safetensors")
+    common = ("--budgets", "4", "--methods", "arrcoc", "--timing", "0", "--max-new-tokens", "1")
+    command(*common)
+    plain = last_json(capsys)["arguments"]
+    command(*common, "--allocator", str(tmp_path / "allocator.safetensors"), "--restart")
+    with_file = last_json(capsys)["arguments"]
+    assert {name for name in plain if plain[name] != with_file[name]} == {"model"}
+    assert with_file["model"] == model_fingerprint(trained)
+
+
+def test_another_run_is_refused_and_restart_overwrites(command, capsys):
+    out = command(*SMALL)
+    with pytest.raises(SystemExit):
+        command(*SMALL, "--seed", "7", "--set", "coverage_floor=0.2")
+    error = capsys.readouterr().err
+    assert "seed was 1000000 and is now 7" in error
+    assert "--restart" in error
+    command(*SMALL, "--seed", "7", "--restart")
+    assert json.loads((out.parent / "result.jsonl").read_text().splitlines()[0])["header"]["seed"] == 7
+
+
+def test_records_refuse_a_damaged_line_and_drop_a_truncated_one(tmp_path):
+    path, answer = tmp_path / "a.jsonl", Answer("full", "full", "a", "Ünïcode", 3.0, None)
+    Records(path, {"x": 1}).append([answer])
+    with open(path, "ab") as file:
+        file.write('{"answer": "Ü'.encode()[:-1])
+    again = Records(path, {"x": 1})
+    assert again.get("full", "full", "a") == answer
+    assert again.get("full", "full", "b") is None
+    with open(path, "a", encoding="utf-8") as file:
+        file.write('{"method": 1}\n')
+    with pytest.raises(RecordsMismatch, match=r"a.jsonl:3 is no answer"):
+        Records(path, {"x": 1})
+    path.write_text("something else\n")
+    with pytest.raises(RecordsMismatch, match="no header"):
+        Records(path, {"x": 1})
+
+
+def test_fingerprints_see_weights_and_data(loaded, new_model, tiny_config):
+    _, _, examples, facts = loaded
+    one, same = new_model(tiny_config()), new_model(tiny_config())
+    assert model_fingerprint(one) == model_fingerprint(same)
+    with torch.no_grad():
+        next(same.parameters()).view(-1)[0] += 1
+    assert model_fingerprint(one) != model_fingerprint(same)
+    pictures = [fact.picture for fact in facts]
+    assert data_fingerprint(examples, pictures) != data_fingerprint(examples[::-1], pictures[::-1])
+
+
+def test_scores_and_differences_by_hand(loaded):
+    *_, examples, facts = loaded
+    right = [Answer("arrcoc", "0.5", e.name, e.answers[0], 6.0, 1.0 if e.evidence else None) for e in examples]
+    wrong = [Answer("random", "0.5", e.name, "43", 6.0, 0.5 if e.evidence else None) for e in examples]
+    scores = report.scores(examples, facts, wrong)
+    assert scores[0].tolist() == [0, 0, 1, 0.5, 0, 6, 0.5]  # 43 is within 5% of 42; half of "42" is no misspelling
+    assert [math.isnan(value) for value in scores[6]] == [False, False, True, True, True, False, False]
+    rows = report.summarise(examples, facts, {("arrcoc", "0.5"): right, ("random", "0.5"): wrong}, resamples=20)
+    last = rows[-1]
+    assert (last["method"], last["family"], last["exact_match_vs_arrcoc"]) == ("random", "all", -1)
+    assert (last["exact_match_vs_arrcoc_low"], last["exact_match_vs_arrcoc_high"]) == (-1, -1)
+    assert (last["evidence_recall"], last["kept_whole"], last["evidence_recall_questions"]) == (0.5, 0, 6)
+
+
+def test_timing_compares_with_all_tokens_and_leaves_the_processor_out(loaded, monkeypatch):
+    model, processor, examples, facts = loaded
+    ratios = timing.prefill_ratios(model, processor, examples[:2], facts[:2], ["arrcoc"], [0.25, "full"], repeats=2)
+    assert set(ratios) == {("full", "full"), ("arrcoc", "0.25")}
+    assert ratios["full", "full"]["ratio"] == ratios["full", "full"]["upper_quartile"] == 1
+    ours = ratios["arrcoc", "0.25"]
+    assert 0 < ours["low"] <= ours["ratio"] <= ours["high"]
+    assert "apply_chat_template" not in vars(processor)
+    stopwatch = timing.Stopwatch()
+    with stopwatch.on(processor):
+        processor.apply_chat_template([{"role": "user", "content": "hello"}], tokenize=False)
+    assert stopwatch.seconds > 0
+
+
+def test_swap_measures_both_questions(command, loaded, capsys):
+    *_, examples, facts = loaded
+    assert swap.pairs_of(examples, facts) == [(0, 1), (2, 3), (4, 5)]
+    out = command("--methods", "oracle,strided,resize", "--budgets", "4", main=swap.main)
+    oracle, strided, resize = last_json(capsys)["rows"]
+    assert oracle["pairs"] == 3
+    assert oracle["recall_worse"] > 0.9
+    assert oracle["difference"] == 1  # the boxes are apart
+    assert strided["difference"] == 0  # the question changes nothing
+    assert resize["difference"] is None
+    assert len(out.with_name("result.csv").read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (["--methods", "arrcoc,magic"], "choose from full, arrcoc"),
+        (["--methods", "arrcoc,arrcoc"], "more than once"),
+        (["--budgets", "1.5"], "pass a share between 0 and 1"),
+        (["--budgets", "0.1,0.1"], "more than once"),
+        (["--limit", "0"], "no count"),
+        (["--batch-size", "x"], "no count"),
+        (["--timing", "-1"], "below 0"),
+        (["--set", "magic=1"], "no dial"),
+        (["--set", "coverage_floor"], "DIAL=VALUE"),
+        (["--allocator", "/nowhere/a.safetensors"], "is not there"),
+        (["--baseline-weights", "/nowhere"], "is not there"),
+        (["--device", "gpu9"], "gpu9"),
+        (["--model", "/nowhere/model"], "can't be read"),
+        (["--data", "/nowhere/data"], "/nowhere/data"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_before_anything_is_loaded(command, monkeypatch, capsys, bad, says):
+    monkeypatch.setattr(loading, "load_model", lambda *args: pytest.fail("the model was loaded"))
+    with pytest.raises(SystemExit) as stop:
+        command(*SMALL, *bad)
+    assert stop.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_folder_without_questions_is_refused(command, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "metadata.jsonl").write_text("")
+    with pytest.raises(SystemExit):
+        command("--data", str(tmp_path / "empty"))
+    assert "empty" in capsys.readouterr().err
+
+
+def test_curves_of_methods_without_recall(tmp_path):
+    rows = [
+        {"family": "all", "method": "resize", "questions": 2, "token_share": share, "evidence_recall": None}
+        | {"exact_match": share, "exact_match_low": 0.0, "exact_match_high": 1.0}
+        for share in np.linspace(0.1, 0.9, 3)
+    ]
+    report.write_curves(rows, tmp_path / "a" / "curves.png")
+    assert (tmp_path / "a" / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -1,7 +1,7 @@
 """The allocator on its own: a safetensors file of a few MB that loads onto any copy of its base, and onto no other.
 
-    save_allocator(model, "allocator.safetensors")
-    load_allocator(model, "allocator.safetensors")
+save_allocator(model, "allocator.safetensors")
+load_allocator(model, "allocator.safetensors")
 """
 
 import copy
@@ -74,7 +74,9 @@ def write_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: 
         os.replace(temporary, path)
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
-        raise OSError(f"{path} could not be written ({error}); free some space, an earlier file is untouched") from error
+        raise OSError(
+            f"{path} could not be written ({error}); free some space, an earlier file is untouched"
+        ) from error
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -87,7 +89,7 @@ def read_tensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, s
         raise ValueError(f"{path} does not exist; pass the safetensors file that training wrote")
     try:
         with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a dict
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path} is no whole safetensors file ({error}); copy or train it again") from error
@@ -106,7 +108,9 @@ def fill(module: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) 
     own = module.state_dict()
     missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or unknown:
-        raise ValueError(f"{path} does not fit: it lacks {missing[:3]} and has unknown {unknown[:3]}; pass another file")
+        raise ValueError(
+            f"{path} does not fit: it lacks {missing[:3]} and has unknown {unknown[:3]}; pass another file"
+        )
     for name, tensor in tensors.items():
         if tensor.shape != own[name].shape:
             raise ValueError(
@@ -124,9 +128,13 @@ def check_kind(path: str | Path, metadata: dict[str, str], kind: str, fingerprin
     """
     came = metadata.get("kind")
     if came != kind:
-        raise ValueError(f"{path} holds {came or 'something else'}, wanted {kind}; pass the file that training wrote for it")
+        raise ValueError(
+            f"{path} holds {came or 'something else'}, wanted {kind}; pass the file that training wrote for it"
+        )
     if int(metadata["version"]) > VERSION:
-        raise ValueError(f"{path} is of version {metadata['version']}, this code reads up to {VERSION}; update the code")
+        raise ValueError(
+            f"{path} is of version {metadata['version']}, this code reads up to {VERSION}; update the code"
+        )
     if metadata["base"] != fingerprint:
         raise ValueError(
             f"{path} was trained on base {metadata['base']}, but this model is base {fingerprint}; load the base that it was "
@@ -157,11 +165,8 @@ def save_allocator(
     write_tensors(path, tensors or model.model.arrcoc.state_dict(), metadata)
 
 
-def load_allocator(model: nn.Module, path: str | Path) -> dict[str, str]:
-    """Gives `model` the allocator of a file, dials included. On any error the model is left as it was.
-
-    Returns:
-        The file's metadata; its "scorer" says whether the allocator was trained with the question.
+def read_allocator(model: nn.Module, path: str | Path) -> tuple[nn.Module, dict, dict[str, str]]:
+    """The layer that a file holds, made for `model` but not given to it; its dials; the file's metadata.
 
     Raises:
         ValueError: the file is missing, damaged, of another base or another form.
@@ -174,7 +179,54 @@ def load_allocator(model: nn.Module, path: str | Path) -> dict[str, str]:
         setattr(config, name, value)
     layer = type(old)(config)
     fill(layer, tensors, path)
+    return layer.to(next(old.parameters()).device).train(old.training), dials, metadata
+
+
+def load_allocator(model: nn.Module, path: str | Path) -> dict[str, str]:
+    """Gives `model` the allocator of a file, dials included. On any error the model is left as it was.
+
+    Returns:
+        The file's metadata; its "scorer" says whether the allocator was trained with the question.
+
+    Raises:
+        ValueError: the file is missing, damaged, of another base or another form.
+    """
+    layer, dials, metadata = read_allocator(model, path)
     for name, value in dials.items():
         setattr(model.config, name, value)
-    model.model.arrcoc = layer.to(next(old.parameters()).device).train(old.training)
+    model.model.arrcoc = layer
     return metadata
+
+
+def save_baseline(tensors: dict[str, torch.Tensor], path: str | Path, name: str, fingerprint: str) -> None:
+    """Writes the weights of a learned baseline of a base with this fingerprint."""
+    write_tensors(path, tensors, {"kind": name, "version": str(VERSION), "base": fingerprint})
+
+
+def load_baseline(module: nn.Module, model: nn.Module, path: str | Path, name: str) -> None:
+    """Fills a learned baseline for `model` from a file.
+
+    Raises:
+        ValueError: the file is missing, damaged, of another base or another form.
+    """
+    tensors, metadata = read_tensors(path)
+    check_kind(path, metadata, name, base_fingerprint(model))
+    fill(module, tensors, path)
+
+
+def fill_parameters(module: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) -> None:
+    """Loads `tensors` into the parameters of `module` that are trained, all of them or none.
+
+    Raises:
+        ValueError: the file does not hold exactly these parameters.
+    """
+    own = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    differ = [n for n in {*own, *tensors} if n not in own or n not in tensors or own[n].shape != tensors[n].shape]
+    if differ:
+        raise ValueError(
+            f"{path} does not hold what is trained here, the first difference is {min(differ)}; resume with the options that "
+            "the run began with"
+        )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(tensors[name])

@@ -53,9 +53,7 @@ class AllocatorCollator:
             for example, image, grid in zip(examples, images, grids, strict=True)
         ]
         batch["evidence"] = torch.cat(covered)
-        asked = [
-            ids[mask.bool()] for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
-        ]
+        asked = [ids[mask.bool()] for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)]
         if self.prompt:
             batch |= _renamed(self._padded(asked, asked), "prompt_")
         if self.language:

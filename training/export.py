@@ -1,6 +1,6 @@
-"""Turns a trained stock base into the bundled checkpoint: our config, a neutral allocator, no code files.
+"""Turns a trained stock base into the bundled checkpoint: our config, an allocator, no code files.
 
-python -m training.export --base runs/base/export --out checkpoints/arrcoc-small
+python -m training.export --base runs/base/export --allocator runs/allocator/allocator.safetensors
 """
 
 import argparse
@@ -9,16 +9,23 @@ import sys
 import tempfile
 from pathlib import Path
 
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from training.allocator import load_allocator
 from upload import CODE_FILES, DEFAULT_CHECKPOINT, files_of, stage
 
 
-def export(base: Path, out: Path):
+def export(base: Path, out: Path, allocator: Path | None = None):
     """Writes to `out` what a staged folder of `base` has beside the code, which the repository holds already.
 
-    Earlier files in `out` are replaced. The allocator comes from a fixed seed, so the same base gives the same files.
+    Earlier files in `out` are replaced. Without a trained `allocator` a neutral one comes from a fixed seed, so the same
+    base gives the same files.
     """
     with tempfile.TemporaryDirectory() as scratch:
         staged = stage(base, Path(scratch) / "staged")
+        if allocator is not None:
+            model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(staged, dtype="auto")
+            load_allocator(model, allocator)
+            model.save_pretrained(staged)
         if out.exists():
             shutil.rmtree(out)
         out.mkdir(parents=True)
@@ -31,9 +38,10 @@ def main(arguments: list[str] | None = None):
     """Command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--base", type=Path, required=True, help="stock Qwen3-VL folder that train_base wrote")
+    parser.add_argument("--allocator", type=Path, help="allocator.safetensors that train_allocator wrote on that base")
     parser.add_argument("--out", type=Path, default=DEFAULT_CHECKPOINT)
     options = parser.parse_args(arguments)
-    export(options.base, options.out)
+    export(options.base, options.out, options.allocator)
     print(options.out, f"{sum(f.stat().st_size for f in options.out.iterdir()) / 2**20:.1f} MiB")
 
 

@@ -1,0 +1,75 @@
+"""Tokens that are diverse given the question, after CDPruner (Zhang et al. 2025, arXiv 2506.10967, section 3)."""
+
+import torch
+import torch.nn.functional as F
+
+from evaluation.baselines.interface import Prepared
+from evaluation.baselines.selection import Encoded, encode, fill, plan_cells
+
+# A gain below this is rounding: what is left lies in the span of what is chosen.
+SMALLEST_GAIN = 1e-6
+
+
+def relevance_of(tokens: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
+    """(N,) mean cosine of each token (N, C) to the question's (Tq, C), scaled to [0, 1] over the picture.
+
+    All ones where nothing is asked, or where all tokens are equally relevant.
+    """
+    if not len(question):
+        return torch.ones(len(tokens), device=tokens.device)
+    cosine = (F.normalize(tokens.float(), dim=-1) @ F.normalize(question.float(), dim=-1).T).mean(-1)
+    low, high = cosine.min(), cosine.max()
+    return (cosine - low) / (high - low) if high > low else torch.ones_like(cosine)
+
+
+def greedy_map(features: torch.Tensor, relevance: torch.Tensor, count: int) -> torch.Tensor:
+    """(count,) tokens of large determinant under the kernel relevance_i * cosine_ij * relevance_j.
+
+    Greedy maximum a posteriori inference of a determinantal point process by an incremental Cholesky factor (Chen et al.
+    2018, arXiv 1709.05135, section 3). The kernel's rank is the width of the features at most; beyond it no token adds to the
+    determinant, and the most relevant of the others follow.
+
+    Args:
+        features: (N, C).
+        relevance: (N,) in [0, 1].
+        count: 1 .. N.
+    """
+    directions = F.normalize(features.double(), dim=-1) * relevance.double()[:, None]
+    gains = directions.square().sum(-1)
+    factor = directions.new_zeros(count, len(gains))
+    chosen = []
+    free = torch.ones(len(gains), dtype=torch.bool, device=gains.device)
+    for step in range(count):
+        best = int(gains.masked_fill(~free, -torch.inf).argmax())
+        if gains[best] < SMALLEST_GAIN:
+            break
+        chosen.append(best)
+        free[best] = False
+        row = directions @ directions[best] - factor[:step, best] @ factor[:step]
+        factor[step] = row / gains[best].sqrt()
+        gains = gains - factor[step].square()
+    others = relevance.masked_fill(~free, -torch.inf).argsort(descending=True, stable=True)
+    return torch.cat([torch.tensor(chosen, dtype=torch.long, device=others.device), others[: count - len(chosen)]])
+
+
+def questions_of(model, encoded: Encoded) -> list[torch.Tensor]:
+    """Per picture (Tq, C), the language model's input embeddings of its question."""
+    ids, mask = encoded.asked["query_input_ids"], encoded.asked["query_attention_mask"].bool()
+    embed = model.get_input_embeddings()
+    with torch.no_grad():
+        return [embed(row[real]) for row, real in zip(ids, mask, strict=True)]
+
+
+def cdpruner(model, processor, examples, budgets) -> Prepared:
+    """Inputs with the K cells of each picture that a determinantal point process conditioned on the question chooses.
+
+    Qwen3-VL has no text encoder aligned with its ViT, so relevance is the cosine between the visual tokens and the question's
+    input embeddings, both in the language model's space, with the sign that the paper gives it.
+    """
+    encoded = encode(model, processor, examples, budgets)
+    plans = []
+    for tokens, question, count in zip(
+        encoded.vision.pooler_output, questions_of(model, encoded), encoded.counts, strict=True
+    ):
+        plans.append(plan_cells(greedy_map(tokens, relevance_of(tokens, question), count), len(tokens)))
+    return fill(encoded, plans)

@@ -1,0 +1,146 @@
+"""What a method is: it turns questions about pictures into what `generate()` reads, from at most K visual tokens each."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from transformers import BatchFeature
+
+# What ARRCOCProcessor adds for the allocator, which the language model does not read.
+ALLOCATOR_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
+
+
+@dataclass
+class Prepared:
+    """One batch, ready for `generate()`.
+
+    Most methods have run the vision tower already: what a method costs is its own call and the first token together.
+
+    Attributes:
+        inputs: goes to `model.generate(**inputs)`, any number of times.
+        kept: per example (h, w) bool on the merged grid, the cells whose token reaches the language model; `None` where
+            tokens are not cells of this picture.
+        tokens: visual tokens per example that the language model reads; their mean over its layers where they differ.
+        during: entered around `generate()`, for methods that act inside the language model. Can be entered again.
+    """
+
+    inputs: BatchFeature
+    kept: list[torch.Tensor | None]
+    tokens: list[float]
+    during: contextlib.AbstractContextManager = field(default_factory=contextlib.nullcontext)
+
+
+# (model, processor, examples, budgets) -> Prepared. An example has `image` (PIL, RGB), `question` and `evidence` (boxes: left,
+# top, right, bottom; pixels); budgets are K of each example, 1 to its cells.
+Method = Callable[..., Prepared]
+
+
+def is_arrcoc(model) -> bool:
+    """Whether `model` is an `ARRCOCQwen3VLForConditionalGeneration`, also one that the Hub loader made."""
+    return getattr(model.config, "model_type", None) == "arrcoc_qwen3_vl"
+
+
+def prompt(processor, examples, **processor_kwargs) -> BatchFeature:
+    """One left-padded batch, a chat with picture and question for each example."""
+    chats = [
+        [
+            {
+                "role": "user",
+                "content": [{"type": "image", "image": example.image}, {"type": "text", "text": example.question}],
+            }
+        ]
+        for example in examples
+    ]
+    return processor.apply_chat_template(
+        chats,
+        tokenize=True,
+        add_generation_prompt=True,
+        return_dict=True,
+        return_tensors="pt",
+        processor_kwargs={"padding": True, "padding_side": "left", **processor_kwargs},
+    )
+
+
+def full_prompt(processor, examples, **processor_kwargs) -> BatchFeature:
+    """`prompt` with every visual token, for any processor and for stock models too."""
+    budget = {"token_budget": "full"} if hasattr(processor, "token_budget") else {}
+    inputs = prompt(processor, examples, **budget, **processor_kwargs)
+    for name in ALLOCATOR_INPUTS:
+        inputs.pop(name, None)
+    return inputs
+
+
+def image_token_id(model_or_processor) -> int:
+    """Id of the image placeholder.
+
+    Raises:
+        ValueError: the model's config, or the processor, names none.
+    """
+    for owner in (getattr(model_or_processor, "config", None), model_or_processor):
+        for name in ("image_token_id", "image_token_index"):
+            if isinstance(value := getattr(owner, name, None), int):
+                return value
+    raise ValueError(
+        f"{type(model_or_processor).__name__} has neither image_token_id nor image_token_index; visual tokens can't be "
+        "counted, so take a model whose prompt has one placeholder per visual token"
+    )
+
+
+def count_image_tokens(model_or_processor, inputs) -> list[int]:
+    """Image placeholders of each prompt."""
+    return (inputs["input_ids"] == image_token_id(model_or_processor)).sum(-1).tolist()
+
+
+def resizes_freely(processor) -> bool:
+    """Whether the image processor turns any picture into a grid of its own aspect, as Qwen-VL's do."""
+    images = getattr(processor, "image_processor", None)
+    size = getattr(images, "size", None) or {}
+    if not all(size.get(edge) for edge in ("shortest_edge", "longest_edge")):
+        return False
+    return hasattr(images, "patch_size") and hasattr(images, "merge_size") and _rounding(images) is not None
+
+
+def _rounding(images):
+    # With torchvision and without it, transformers has a module each, and only one of them can be imported.
+    return getattr(sys.modules[type(images).__module__], "smart_resize", None)
+
+
+def grid_of(processor, example, min_pixels: int | None = None) -> tuple[int, int]:
+    """(h, w) merged grid of the whole picture, for a Qwen-VL processor; `min_pixels` replaces its own smallest size."""
+    images = processor.image_processor
+    cell = images.patch_size * images.merge_size
+    width, height = example.image.size
+    height, width = _rounding(images)(
+        height,
+        width,
+        factor=cell,
+        min_pixels=images.size["shortest_edge"] if min_pixels is None else min_pixels,
+        max_pixels=images.size["longest_edge"],
+    )
+    return height // cell, width // cell
+
+
+def cells_of(processor, example) -> int:
+    """Visual tokens of the whole picture, for any processor."""
+    if resizes_freely(processor):
+        height, width = grid_of(processor, example)
+        return height * width
+    return count_image_tokens(processor, full_prompt(processor, [example]))[0]
+
+
+def largest_grid(height: float, width: float, budget: int) -> tuple[int, int]:
+    """(rows, columns) of the largest grid of at most `budget` cells at the aspect of height : width.
+
+    One side is rounded up where the budget allows it.
+    """
+    scale = (budget / (height * width)) ** 0.5 * (1 + 1e-9)  # a whole side stays whole
+    rows, columns = max(1, int(height * scale)), max(1, int(width * scale))
+    rows, columns = min(rows, budget // columns or 1), min(columns, budget)
+    columns = min(columns, budget // rows)
+    if (rows + 1) * columns <= budget:
+        rows += 1
+    if rows * (columns + 1) <= budget:
+        columns += 1
+    return rows, columns

@@ -1,0 +1,54 @@
+"""The model's own layer, trained and run without the question: what the question is worth is `arrcoc`'s lead over it."""
+
+import copy
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import torch
+
+from evaluation.baselines.arrcoc import arrcoc
+from evaluation.baselines.interface import Prepared
+from training.allocator import read_allocator
+
+_LAYERS: WeakKeyDictionary = WeakKeyDictionary()
+
+
+def load_weights(model, file: str | Path) -> None:
+    """Reads the layer for `model` from a file of `training.train_allocator --scorer query_blind`.
+
+    Raises:
+        ValueError: the file is missing, damaged, of another base, or was trained with the question.
+    """
+    layer, _, metadata = read_allocator(model, file)
+    if metadata["scorer"] != "query_blind":
+        raise ValueError(f"{file} was trained with the question; train one with --scorer query_blind")
+    _LAYERS[model] = layer.eval()
+
+
+@torch.no_grad()
+def query_blind(model, processor, examples, budgets) -> Prepared:
+    """Inputs with the tokens that the blind layer chooses; `load_weights` comes first.
+
+    Raises:
+        ValueError: no weights were loaded.
+    """
+    if model not in _LAYERS:
+        raise ValueError(
+            "query_blind is learned and has no weights yet; train it with python -m training.train_allocator --scorer "
+            "query_blind, then call load_weights(model, file)"
+        )
+    return arrcoc(_blind(model), processor, examples, budgets)
+
+
+def _blind(model):
+    """A view of `model` with the blind layer, which asks every picture the same one token."""
+    view, base = copy.copy(model), copy.copy(model.model)
+    view._modules, base._modules = dict(model._modules), dict(model.model._modules)
+    view.model, base.arrcoc = base, _LAYERS[model].to(model.device)
+
+    def query(query_input_ids, query_attention_mask, number):
+        ids = torch.tensor([model.config.vision_end_token_id], device=model.device)
+        return model.get_input_embeddings()(ids).detach()
+
+    base._query = query
+    return view

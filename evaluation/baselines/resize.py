@@ -1,0 +1,99 @@
+"""A smaller picture: what a user would do instead of choosing tokens."""
+
+from dataclasses import dataclass
+
+from PIL import Image
+
+from evaluation.baselines.interface import (
+    Prepared,
+    count_image_tokens,
+    full_prompt,
+    grid_of,
+    largest_grid,
+    resizes_freely,
+)
+
+# Halvings of the interval in which the largest size within the budget is looked for.
+STEPS = 8
+# Qwen-VL's processors refuse longer strips.
+MAX_ASPECT = 200
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture as it is shown, and its question."""
+
+    image: Image.Image
+    question: str
+
+
+def supports(model) -> None:
+    """Any image-text-to-text model whose processor gives smaller pictures fewer tokens."""
+
+
+def resize(model, processor, examples, budgets) -> Prepared:
+    """Inputs of the same pictures made small enough for K tokens: at most K, as near to K as the picture's aspect allows.
+
+    For Qwen-VL's processors the grid is computed; for any other the largest size within the budget is found by halving. A
+    picture whose budget is all its tokens stays as it is.
+
+    Raises:
+        ValueError: the processor spends more than K tokens on a picture of any size.
+    """
+    kwargs = {}
+    if resizes_freely(processor):
+        shown = [_shrink_to_grid(processor, *pair) for pair in zip(examples, budgets, strict=True)]
+        if any(new.image is not old.image for new, old in zip(shown, examples, strict=True)):
+            # As small as one cell, in place of the processor's own smallest size.
+            kwargs["images_kwargs"] = {
+                "size": dict(processor.image_processor.size) | {"shortest_edge": _cell(processor) ** 2}
+            }
+    else:
+        shown = [_shrink_by_count(processor, *pair) for pair in zip(examples, budgets, strict=True)]
+    inputs = full_prompt(processor, shown, **kwargs).to(model.device)
+    tokens = [float(count) for count in count_image_tokens(model, inputs)]
+    return Prepared(inputs, [None] * len(tokens), tokens)
+
+
+def _cell(processor) -> int:
+    return processor.image_processor.patch_size * processor.image_processor.merge_size
+
+
+def _shrink_to_grid(processor, example, budget: int) -> Shown:
+    cell = _cell(processor)
+    width, height = example.image.size
+    rows, columns = grid_of(processor, example)
+    if budget < rows * columns:
+        rows, columns = largest_grid(height, width, budget)
+        rows, columns = min(rows, MAX_ASPECT * columns), min(columns, MAX_ASPECT * rows)
+    elif grid_of(processor, example, min_pixels=cell * cell) == (rows, columns):
+        return Shown(example.image, example.question)
+    # Below the processor's smallest size a whole picture is brought up to it here, since neighbours may lower that size.
+    image = example.image.resize((columns * cell, rows * cell), resample=Image.Resampling.BICUBIC)
+    return Shown(image, example.question)
+
+
+def _shrink_by_count(processor, example, budget: int) -> Shown:
+    def at(scale: float) -> Shown:
+        size = [max(1, round(side * scale)) for side in example.image.size]
+        return Shown(example.image.resize(size, resample=Image.Resampling.BICUBIC), example.question)
+
+    def fits(shown: Shown) -> bool:
+        return count_image_tokens(processor, full_prompt(processor, [shown]))[0] <= budget
+
+    whole = Shown(example.image, example.question)
+    if fits(whole):
+        return whole
+    low, high, best = 0.0, 1.0, None
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if fits(shown := at(middle)):
+            low, best = middle, shown
+        else:
+            high = middle
+    if best is None:
+        raise ValueError(
+            f"{type(processor).__name__} spends more than {budget} tokens on a picture of {example.image.size} made "
+            f"{2**STEPS} times smaller; pass a larger budget, or leave out resize for this model"
+        )
+    return best

@@ -1,0 +1,204 @@
+"""The model, processor and data that a measurement runs on, and the command-line options that name them."""
+
+import argparse
+import difflib
+import hashlib
+import importlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
+from evaluation import baselines
+from evaluation.budgets import parse_budgets
+from evaluation.records import picture_fingerprint
+from training.data import load_examples
+
+OURS = ("arrcoc_qwen3_vl", "qwen3_vl")  # model types that our class loads
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def add_options(parser: argparse.ArgumentParser, methods: str, budgets: str):
+    """Adds the options that every measurement has; `methods` and `budgets` are their defaults."""
+    add = parser.add_argument
+    add("--model", default="checkpoints/arrcoc-small", help="folder or Hub id")
+    add("--data", default="world", help="'world', 'world:kinds', 'wikitables:PATH', 'hub:NAME', or an imagefolder")
+    add("--methods", default=methods, help=f"of {', '.join(baselines.METHODS)} (default: %(default)s)")
+    add(
+        "--budgets", default=budgets, help="shares such as 0.25, token counts such as 64, 'full' (default: %(default)s)"
+    )
+    add("--split", default="held_out", choices=("held_out", "train"), help="of the data")
+    add("--seed", type=int, default=1_000_000, help="of the data's choice (default: %(default)s)")
+    add("--limit", type=count, help="at most so many questions (default: as many as the data's loader gives)")
+    add("--skip-bad", action="store_true", help="leave out records that can't be used, and count them")
+    add("--batch-size", type=count, default=16, help="questions at once (default: %(default)s)")
+    add("--dtype", default="float32", choices=DTYPES, help="of the weights (default: %(default)s)")
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default: %(default)s)")
+    add("--set", nargs="*", default=[], metavar="DIAL=VALUE", help="dials of the allocator's configuration")
+    add("--allocator", type=Path, metavar="FILE", help="a trained allocator, put onto the model")
+    add("--baseline-weights", type=Path, metavar="DIR", help="weights of the learned baselines, NAME.safetensors each")
+    add("--resamples", type=count, default=2000, help="of the bootstrap (default: %(default)s)")
+
+
+def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
+    """Turns methods, budgets and dials into values in place; ends the program with what is allowed where one is wrong."""
+    try:
+        options.methods = _methods(options.methods)
+        options.budgets = parse_budgets(options.budgets)
+        options.dials = _dials(options.set)
+        options.device = str(torch.device(options.device))
+    except (ValueError, RuntimeError) as error:
+        parser.error(str(error))
+    for name, path in (("--allocator", options.allocator), ("--baseline-weights", options.baseline_weights)):
+        if path is not None and not path.exists():
+            parser.error(f"{name} {path} is not there")
+    if options.baseline_weights is not None and not options.baseline_weights.is_dir():
+        parser.error(
+            f"--baseline-weights {options.baseline_weights} is no folder; pass the one that holds NAME.safetensors"
+        )
+    try:
+        options.model_type = AutoConfig.from_pretrained(options.model, trust_remote_code=False).model_type
+    except (OSError, ValueError) as error:
+        parser.error(f"--model {options.model} can't be read; pass a model's folder or Hub id ({_first_line(error)})")
+    if options.model_type not in OURS and (options.dials or options.allocator):
+        parser.error(f"--set and --allocator change ARR-COC's allocator, which a {options.model_type} model has not")
+
+
+def load_data(parser: argparse.ArgumentParser, options: argparse.Namespace):
+    """The examples of `--data`; ends the program with the loader's report where they are bad, doubly named or none."""
+    try:
+        examples = load_examples(options.data, options.split, options.seed, options.limit, options.skip_bad)
+    except (ValueError, OSError) as error:
+        parser.error(f"--data {options.data}: {error}")
+    names = [example.name for example in examples]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if not examples:
+        parser.error(f"--data {options.data} holds no question; pass data with at least one")
+    if twice:
+        parser.error(
+            f"--data {options.data}: several questions are named {twice[0]!r}; answers are kept by name, so name each"
+        )
+    return examples
+
+
+def load_model(parser: argparse.ArgumentParser, options: argparse.Namespace):
+    """(model, processor) of `--model` in eval mode, with dials, allocator and baselines' weights.
+
+    Qwen3-VL, stock or ours, is loaded as our class; any other model through transformers' auto class. Ends the program with
+    a reason where that, or one of the methods on that model, is not possible.
+    """
+    ours = options.model_type in OURS
+    model_class = ARRCOCQwen3VLForConditionalGeneration if ours else AutoModelForImageTextToText
+    processor_class = ARRCOCProcessor if ours else AutoProcessor
+    try:
+        processor = processor_class.from_pretrained(options.model)
+        model = model_class.from_pretrained(options.model, dtype=getattr(torch, options.dtype), **options.dials)
+        if ours:  # loaded from a stock folder, the instance would keep the stock name
+            model.config.model_type = type(model.config).model_type
+        if options.allocator is not None:
+            # Imported late: only a run with an allocator's file needs training's dependencies.
+            from training.allocator import load_allocator
+
+            load_allocator(model, options.allocator)
+            for dial, value in options.dials.items():
+                setattr(model.config, dial, value)
+        model = model.to(options.device).eval()
+    except (OSError, ValueError, RuntimeError) as error:
+        parser.error(f"--model {options.model} can't be loaded: {error}")
+    for name in options.methods:
+        if reason := baselines.supports(name, model) or _unready(name, model, options.baseline_weights):
+            parser.error(f"--methods {name}: {reason}")
+    return model, processor
+
+
+def _unready(name: str, model, weights: Path | None) -> str | None:
+    """Why the method can't start, or None; a learned one reads its weights, by its module's `load_weights(model, file)`."""
+    module = importlib.import_module(baselines.METHODS[name][0])
+    if not hasattr(module, baselines.METHODS[name][1]):
+        return f"{module.__name__} has no function {baselines.METHODS[name][1]}"
+    if not hasattr(module, "load_weights"):
+        return None
+    if weights is None:
+        return f"it is learned; pass --baseline-weights DIR with {name}.safetensors"
+    try:
+        module.load_weights(model, weights / f"{name}.safetensors")
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is measured once of every example: its picture's fingerprint and size (width, height), and its visual tokens."""
+
+    picture: str
+    size: tuple[int, int]
+    cells: int
+
+
+def facts_of(processor, examples) -> list[Facts]:
+    """The `Facts` of each example; every picture is opened once more than the methods open it."""
+    cells, facts = {}, []
+    for example in examples:
+        image = example.image
+        if image.size not in cells:
+            cells[image.size] = baselines.cells_of(processor, example)
+        facts.append(Facts(picture_fingerprint(image), image.size, cells[image.size]))
+    return facts
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on, as argparse's `type`."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count; pass a whole number from 1 on")
+    return int(text)
+
+
+def folder_fingerprint(folder: Path | None) -> str | None:
+    """Hash of the names and contents of a folder's safetensors files; None without a folder."""
+    if folder is None:
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in baselines.METHODS:
+            near = difflib.get_close_matches(name, baselines.METHODS, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"--methods has {name!r}{hint}; choose from {', '.join(baselines.METHODS)}")
+        if names.count(name) > 1:
+            raise ValueError(f"--methods names {name!r} more than once; name each once")
+    return names
+
+
+def _dials(pairs: list[str]) -> dict:
+    dials = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set {pair!r} is no DIAL=VALUE; write for instance --set coverage_floor=0.1")
+        if name not in ARRCOCQwen3VLConfig.__dataclass_fields__:
+            near = difflib.get_close_matches(name, ARRCOCQwen3VLConfig.__dataclass_fields__, n=1)
+            raise ValueError(
+                f"--set {name!r} is no dial of the configuration" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+        if name in dials:
+            raise ValueError(f"--set names {name!r} more than once; name each once")
+        try:
+            dials[name] = json.loads(value)
+        except json.JSONDecodeError:
+            dials[name] = value
+    return dials
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,122 @@
+"""The answers of a run, appended to a file batch by batch, so that a killed run goes on."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one method said to one question: `recall` is the evidence recall, None where it can't be measured."""
+
+    method: str
+    budget: str
+    example: str
+    answer: str
+    tokens: float
+    recall: float | None
+
+
+class RecordsMismatch(ValueError):
+    """The file belongs to another run."""
+
+
+class Records:
+    """The answers in `path`, a header line and then one JSON line per answer.
+
+    Args:
+        path: the file; started if it is missing.
+        header: what makes two runs the same, as plain JSON values.
+        restart: overwrite a file that is there.
+
+    Raises:
+        RecordsMismatch: the file's header is another one; says what differs.
+
+    A last line that a kill cut short is dropped. Lines before it must be whole.
+    """
+
+    def __init__(self, path: Path, header: dict, restart: bool = False):
+        self.path = path
+        self._answers: dict[tuple[str, str, str], Answer] = {}
+        header = json.loads(json.dumps(header))
+        whole = _whole_lines(path) if path.exists() and not restart else []
+        if not whole:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"header": header}) + "\n", encoding="utf-8")
+            return
+        self._check(whole[0], header)
+        for number, line in enumerate(whole[1:], start=2):
+            try:
+                self._keep(Answer(**json.loads(line)))
+            except (TypeError, ValueError) as error:
+                raise RecordsMismatch(f"{path}:{number} is no answer ({error}); pass --restart to overwrite") from error
+
+    def _check(self, line: str, header: dict):
+        try:
+            found = json.loads(line)["header"]
+        except (KeyError, TypeError, ValueError):
+            raise RecordsMismatch(f"{self.path}:1 is no header of a run; pass --restart to overwrite it") from None
+        differing = [
+            f"{name} was {found.get(name)!r} and is now {header.get(name)!r}"
+            for name in dict.fromkeys([*found, *header])
+            if found.get(name) != header.get(name)
+        ]
+        if differing:
+            raise RecordsMismatch(
+                f"{self.path} holds the answers of another run: {'; '.join(differing)}. "
+                f"Pass another --out, or --restart to overwrite"
+            )
+
+    def _keep(self, answer: Answer):
+        self._answers[answer.method, answer.budget, answer.example] = answer
+
+    def get(self, method: str, budget: str, example: str) -> Answer | None:
+        """The answer that was recorded, or None."""
+        return self._answers.get((method, budget, example))
+
+    def append(self, answers: Sequence[Answer]):
+        """Adds the answers of one batch, and writes them to disk before it returns."""
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(asdict(answer)) + "\n" for answer in answers))
+        for answer in answers:
+            self._keep(answer)
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of `path` that end; what follows the last line end is cut off the file."""
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
+        with open(path, "r+b") as file:
+            file.truncate(end)
+    return content[:end].decode("utf-8").splitlines()
+
+
+def model_fingerprint(model) -> str:
+    """Hash of the configuration and of every tensor of `model`, as hexadecimal text."""
+    digest = hashlib.sha256()
+    config = {name: value for name, value in model.config.to_dict().items() if not name.startswith("_")}
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+
+def picture_fingerprint(image) -> str:
+    """Hash of a picture's size and pixels, as hexadecimal text."""
+    return hashlib.sha256(repr((image.mode, image.size)).encode() + image.tobytes()).hexdigest()[:16]
+
+
+def data_fingerprint(examples, pictures: Sequence[str]) -> str:
+    """Hash of the questions, answers, families, boxes and names of `examples` and of their `pictures`' fingerprints."""
+    digest = hashlib.sha256()
+    for example, picture in zip(examples, pictures, strict=True):
+        boxes = [[float(side) for side in box] for box in example.evidence]
+        fields = [picture, example.question, list(example.answers), example.family, boxes, example.name]
+        digest.update(json.dumps(fields).encode())
+    return digest.hexdigest()[:16]

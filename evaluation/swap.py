@@ -1,0 +1,125 @@
+"""The query swap: one page, two questions. Is each one's evidence kept, and do the kept cells differ?
+
+    python -m evaluation.swap --model checkpoints/arrcoc-small --data "world?questions=4" --methods arrcoc,random --out results/swap
+
+Prints a table and ends with one JSON line; writes OUT.csv.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from evaluation import baselines, loading
+from evaluation.answering import batches_of, recalls
+from evaluation.bootstrap import RESAMPLES, intervals
+from evaluation.budgets import FULL, heading, label, tokens_for
+from evaluation.loading import Facts
+from evaluation.metrics import WHOLE
+from evaluation.report import write_csv
+
+# Of the two questions of a pair, first and second in the data's order; `recall_worse` is the lower of the two.
+MEASURES = ("recall_first", "recall_second", "recall_worse", "both_whole", "difference", "tokens")
+
+
+def pairs_of(examples, facts: Sequence[Facts]) -> list[tuple[int, int]]:
+    """Per picture, the numbers of its first question with evidence and of the next whose evidence is elsewhere."""
+    pairs, first = {}, {}
+    for number, (example, fact) in enumerate(zip(examples, facts, strict=True)):
+        if not example.evidence or fact.picture in pairs:
+            continue
+        earlier = first.setdefault(fact.picture, number)
+        if set(examples[earlier].evidence) != set(example.evidence):
+            pairs[fact.picture] = (earlier, number)
+    return list(pairs.values())
+
+
+@torch.no_grad()
+def swapped(model, processor, examples, facts, pairs, method: str, budget, batch_size: int = 16) -> np.ndarray:
+    """(pairs, `MEASURES`) for one method and budget: recall of both, whether both are whole, and how far the sets differ.
+
+    `difference` is 1 minus the kept sets' intersection over union (Jaccard distance): 0 for the same cells, 1 for no
+    cell in common. NaN where the method's tokens are not cells.
+    """
+    find, rows = baselines.find(method), np.full((len(pairs), len(MEASURES)), np.nan)
+    for batch in batches_of([facts[first] for first, _ in pairs], batch_size):
+        sides = []
+        for side in (0, 1):
+            numbers = [pairs[place][side] for place in batch]
+            asked, known = [examples[n] for n in numbers], [facts[n] for n in numbers]
+            prepared = find(model, processor, asked, [tokens_for(budget, fact.cells) for fact in known])
+            sides.append((prepared.kept, recalls(prepared, asked, known), prepared.tokens))
+        for place, *both in zip(batch, *(zip(*side, strict=True) for side in sides), strict=True):
+            (kept, recall, tokens), (other_kept, other_recall, other_tokens) = both
+            rows[place, -1] = (tokens + other_tokens) / 2
+            if kept is not None and other_kept is not None:
+                common, union = (kept & other_kept).sum().item(), (kept | other_kept).sum().item()
+                worse = min(recall, other_recall)
+                rows[place, :-1] = recall, other_recall, worse, worse >= WHOLE, 1 - common / max(union, 1)
+    return rows
+
+
+def summarise(values: np.ndarray, method: str, budget, resamples: int = RESAMPLES, seed: int = 0) -> dict:
+    """One row: every measure's mean with its 95% interval over pairs; None where it can't be measured."""
+    row = {"method": method, "budget": label(budget), "pairs": len(values)}
+    spread = intervals(values, range(len(values)), resamples, seed)
+    for number, name in enumerate(MEASURES):
+        ends = [None if np.isnan(value) else float(value) for value in spread[:, number]]
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+    return row
+
+
+def table(rows: Sequence[dict], budgets) -> str:
+    """The rows as Markdown: a line per method and budget."""
+    titles = {
+        "recall_first": "recall, first question",
+        "recall_second": "recall, second question",
+        "both_whole": "both kept whole",
+        "difference": "kept sets differ (1 - Jaccard)",
+    }
+    lines = [f"| {rows[0]['pairs']} pages | budget | {' | '.join(titles.values())} |", "|---" * 6 + "|"]
+    headings = {label(budget): heading(budget) for budget in budgets}
+    for row in rows:
+        cells = [
+            "" if row[name] is None else f"{row[name]:.1%} ({row[name + '_low']:.1%} to {row[name + '_high']:.1%})"
+            for name in titles
+        ]
+        lines.append(f"| {row['method']} | {headings[row['budget']]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None):
+    """Command line of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    loading.add_options(parser, "arrcoc,random", "0.1")
+    parser.set_defaults(data="world?questions=4")
+    parser.add_argument("--out", type=Path, default=Path("results/swap"), help="writes OUT.csv")
+    options = parser.parse_args(arguments)
+    loading.check_options(parser, options)
+    if FULL in options.budgets or FULL in options.methods:
+        parser.error("with all tokens no choice is made that a question could swap; leave out 'full'")
+    examples = loading.load_data(parser, options)
+    model, processor = loading.load_model(parser, options)
+    facts = loading.facts_of(processor, examples)
+    pairs = pairs_of(examples, facts)
+    if not pairs:
+        parser.error(
+            f"--data {options.data}: no picture has two questions with evidence in two places; "
+            f"pass data that has, such as 'world?questions=4'"
+        )
+    runs = [(method, budget) for budget in options.budgets for method in options.methods]
+    rows = []
+    for method, budget in tqdm(runs, unit="run", disable=None):
+        values = swapped(model, processor, examples, facts, pairs, method, budget, options.batch_size)
+        rows.append(summarise(values, method, budget, options.resamples))
+    write_csv(rows, options.out.with_name(options.out.name + ".csv"))
+    print(table(rows, options.budgets), end="\n\n")
+    print(json.dumps({"model": options.model, "data": options.data, "dials": options.dials, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

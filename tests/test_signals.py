@@ -1,0 +1,232 @@
+"""The training signals: soft top-k and its gradients, each loss by hand, and what reaches the allocator."""
+
+import math
+
+import pytest
+import torch
+from PIL import Image
+
+from training import signals
+from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource
+from training.allocator_learner import AllocatorLearner
+from training.data import Example
+from training.soft_topk import soft_topk
+
+KINDS = [*(name for name in signals.SIGNALS if name != "lm")]
+
+
+@pytest.fixture(scope="module")
+def source(page):
+    """Two pages of other sizes with a box each."""
+    pages = [page(96, 64, 1), page(64, 80, 2)]
+    boxes = ((16, 16, 40, 30), (0, 48, 20, 64))
+    return ListSource(
+        [Example(p, "what is it?", ("42",), evidence=(box,)) for p, box in zip(pages, boxes, strict=True)]
+    )
+
+
+@pytest.fixture(scope="module")
+def batch_for(source, make_processor, tiny_model):
+    processor = make_processor(tiny_model())
+
+    def build(learner, number=0):
+        collator = AllocatorCollator(processor, learner.needs_language, learner.needs_prompt, seed=3)
+        return next(iter(AllocatorBatches(source, collator, 2, start=number)))
+
+    return build
+
+
+def new_learner(tiny_config, new_model, text, scorer="arrcoc", **dials):
+    model = new_model(tiny_config(**dials), awake=False)
+    return AllocatorLearner(model, signals.parse_signals(text), scorer)
+
+
+@pytest.mark.parametrize("count", [0.5, 1.0, 3.7, 11.5])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_soft_topk_sums_to_k(count, scale, report):
+    torch.manual_seed(0)
+    share = soft_topk(torch.randn(4, 12) * scale, count)
+    assert report("soft top-k, sum - K", (share.sum(-1) - count).abs().max()) < 1e-4
+    assert ((share >= 0) & (share <= 1)).all()
+
+
+def test_soft_topk_tends_to_the_hard_one():
+    scores = torch.tensor([0.1, 0.9, 0.5, 0.8])
+    assert torch.equal(soft_topk(scores, 2, 0.001).round(), torch.tensor([0.0, 1.0, 0.0, 1.0]))
+    assert torch.allclose(soft_topk(torch.zeros(4), 1.0), torch.full((4,), 0.25))
+
+
+def test_soft_topk_gradient_is_that_of_finite_differences_for_scores_count_and_temperature():
+    torch.manual_seed(0)
+    scores = torch.randn(3, 7, dtype=torch.double, requires_grad=True)
+    count = torch.tensor([1.5, 3.0, 5.2], dtype=torch.double, requires_grad=True)
+    temperature = torch.tensor(0.7, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(soft_topk, (scores, count, temperature))
+    (slope,) = torch.autograd.grad(soft_topk(scores, count).sum(), count)
+    assert torch.allclose(slope, torch.ones_like(slope))  # one more token is one more token
+
+
+@pytest.mark.parametrize("count", [0, 4, -1.0, math.nan])
+def test_soft_topk_refuses_a_count_outside_its_cells(count):
+    with pytest.raises(ValueError, match="0 < K < 4"):
+        soft_topk(torch.zeros(4), count)
+
+
+def test_signals_are_parsed_and_misspelt_ones_refused():
+    assert signals.parse_signals("evidence, lm=0.5") == {"evidence": 1.0, "lm_straight_through": 0.5}
+    for bad in ("evidense", "evidence=0", "evidence=x", "lm,lm_straight_through", "", "entropy=-1"):
+        with pytest.raises(ValueError, match=r"unknown|twice|above 0"):
+            signals.parse_signals(bad)
+
+
+def test_evidence_target_and_loss_by_hand():
+    assert signals.evidence_target(torch.tensor([0.0, 0.04, 0.06, 1.0])).tolist() == [0, 0, 1, 1]
+    assert signals.evidence_target(torch.tensor([0.0, 0.01, 0.02])).tolist() == [0, 0, 1]
+    assert not signals.evidence_target(torch.zeros(3)).any()
+    target, one = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor(1.0)
+    flat = signals.evidence_loss(torch.zeros(4), one, target)  # shares of 1/4
+    dice = 1 - (2 * 0.25 + 1) / (1 + 1 + 1)
+    assert float(flat) == pytest.approx(dice - 0.1 * (math.log(0.25) + 3 * math.log(0.75)) / 4, abs=1e-5)
+    assert float(signals.evidence_loss(50 * target, one, target)) == pytest.approx(0, abs=1e-3)
+    assert signals.evidence_loss(torch.zeros(4), one, torch.zeros(4)) is None
+    assert signals.evidence_loss(torch.zeros(4), one, torch.ones(4)) is None
+
+
+def test_other_losses_by_hand():
+    one = torch.tensor(1.0)
+    attention = torch.tensor([0.5, 0.5, 0.0])
+    expected = math.log(0.5) - math.log(1 / 3)
+    assert float(signals.attention_loss(torch.zeros(3), one, attention)) == pytest.approx(expected, abs=1e-6)
+    logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    assert float(signals.answer_loss(logits, logits)) == pytest.approx(0, abs=1e-6)
+    assert float(signals.entropy_loss(torch.zeros(5), one)) == pytest.approx(1)
+    assert float(signals.entropy_loss(torch.tensor([99.0, 0, 0]), one)) == pytest.approx(0, abs=1e-5)
+    assert float(signals.tension_loss(torch.tensor([0.5, -0.5, 0]))) == pytest.approx(1 / 6)
+    assert signals.binarize_loss(torch.zeros(3), one, 3) is None
+    sharp, soft = (signals.binarize_loss(torch.tensor([1.0, 0, 0]), torch.tensor(t), 1) for t in (0.05, 1.0))
+    assert sharp < soft
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_signal_reaches_the_whole_allocator_by_the_second_step_and_never_the_base(
+    name, tiny_config, new_model, batch_for
+):
+    learner = new_learner(tiny_config, new_model, name)
+    learner.progress = 0.5  # `binarize` counts from nothing
+    batch = batch_for(learner)
+    parameters = dict(learner.scorer.named_parameters())
+    optimizer = torch.optim.SGD(parameters.values(), lr=0.1)
+    torch.manual_seed(0)
+    with torch.no_grad():  # the first step of the gates alone, as large as Adam makes it
+        for key, parameter in parameters.items():
+            if key.endswith("gate"):
+                parameter.fill_(0.05)
+    seen = set()
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = learner(**batch)["loss"]
+        loss.backward()
+        assert all(torch.isfinite(p.grad).all() for p in parameters.values() if p.grad is not None)
+        seen |= {key for key, p in parameters.items() if p.grad is not None and p.grad.any()}
+        optimizer.step()
+    assert seen == set(parameters)
+    assert all(p.grad is None for key, p in learner.model.named_parameters() if ".arrcoc." not in key)
+
+
+@pytest.mark.parametrize("scorer", ["query_blind", "vision_selector", "glimpse_prune"])
+def test_other_scorers_learn_from_evidence_and_language(scorer, tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "evidence,lm,lm_soft_topk,distill_attention", scorer)
+    batch = batch_for(learner)
+    losses = learner(**batch)
+    losses["loss"].backward()
+    trained = {name for name, p in learner.named_parameters() if p.requires_grad}
+    got = {name for name, p in learner.named_parameters() if p.grad is not None}
+    assert got <= trained
+    assert got == trained or scorer == "query_blind"
+    assert all(torch.isfinite(p.grad).all() for p in learner.parameters() if p.grad is not None)
+
+
+def test_the_gates_change_no_value_and_soft_topk_near_the_hard_one_is_pruning(tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "lm,lm_soft_topk,distill_answer")
+    batch = batch_for(learner)
+    losses = learner(**batch)
+    with torch.no_grad():
+        pruned = learner.model.eval()(
+            input_ids=batch["kept_input_ids"],
+            attention_mask=batch["kept_attention_mask"],
+            mm_token_type_ids=batch["kept_mm_token_type_ids"],
+            labels=batch["kept_labels"],
+            **{name: batch[name] for name in ("pixel_values", "image_grid_thw", "texture_images", "query_input_ids",
+                                              "query_attention_mask", "image_token_counts")},
+        )  # fmt: skip
+    assert torch.allclose(losses["lm_straight_through"], pruned.loss, atol=1e-5)
+
+
+def test_soft_shares_of_zero_and_one_are_exact_pruning(tiny_config, new_model, batch_for, report):
+    from training.language_pass import answer_pass, prefixed, soft_pass, with_features
+    from training.scorers import scores_of
+
+    learner = new_learner(tiny_config, new_model, "lm,lm_soft_topk,distill_attention")
+    batch, model = batch_for(learner), learner.model
+    vision = model.model.encode(batch["pixel_values"], batch["image_grid_thw"])
+    decisions = [s.decide("straight_through") for s in scores_of("arrcoc", learner.scorer, model, batch, vision)]
+    shares = [(d.allocation.cell_token >= 0).float() for d in decisions]
+    with torch.no_grad():
+        soft = soft_pass(model, prefixed(batch, "full_"), batch["image_grid_thw"], vision, shares)
+        kept = with_features(vision, decisions, model.model)
+        hard = answer_pass(model, prefixed(batch, "kept_"), batch["image_grid_thw"], kept)
+    assert torch.equal(soft.labels, hard.labels)
+    assert report("soft pass at shares 0 and 1, against pruning", (soft.logits - hard.logits).abs().max()) < 1e-4
+
+
+def test_the_teachers_attention_is_a_distribution_over_each_images_cells(tiny_config, new_model, batch_for):
+    from training.language_pass import full_pass, prefixed
+
+    learner = new_learner(tiny_config, new_model, "distill_attention")
+    batch, model = batch_for(learner), learner.model
+    before = model.model.language_model.config._attn_implementation
+    vision = model.model.encode(batch["pixel_values"], batch["image_grid_thw"])
+    grid = batch["image_grid_thw"]
+    eager, plain = (full_pass(model, prefixed(batch, "full_"), grid, vision, a) for a in (True, False))
+    sizes = (batch["image_grid_thw"].prod(-1) // 4).tolist()
+    assert [len(seen) for seen in eager.attention] == sizes
+    assert all(float(seen.sum()) == pytest.approx(1, abs=1e-5) for seen in eager.attention)
+    assert torch.allclose(eager.logits, plain.logits, atol=1e-4)
+    assert model.model.language_model.config._attn_implementation == before
+
+
+@pytest.mark.parametrize(("text", "name"), [("evidence", "evidence"), ("distill_attention", "distill_attention")])
+def test_signals_fall_on_a_tiny_overfit(text, name, tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, text)
+    batch = batch_for(learner)
+    gates = [p for n, p in learner.scorer.named_parameters() if n.endswith("gate")]
+    rest = [p for n, p in learner.scorer.named_parameters() if not n.endswith("gate")]
+    optimizer = torch.optim.Adam([{"params": gates, "lr": 0.1}, {"params": rest, "lr": 0.01}])
+    values = []
+    for _ in range(40):
+        losses = learner(**batch)
+        values.append(float(losses[name]))
+        optimizer.zero_grad()
+        losses["loss"].backward()
+        optimizer.step()
+    assert values[-1] < 0.6 * values[0]
+
+
+def test_a_batch_without_evidence_teaches_nothing_but_runs(tiny_config, new_model, make_processor, tiny_model):
+    learner = new_learner(tiny_config, new_model, "evidence")
+    source = ListSource([Example(Image.new("RGB", (64, 64), "white"), "why?", ("no",))])
+    batch = AllocatorCollator(make_processor(tiny_model()), language=False)([source.example(0)], 0)
+    loss = learner(**batch)["loss"]
+    loss.backward()
+    assert float(loss.detach()) == 0
+
+
+def test_budgets_cover_their_range_and_depend_on_the_batch_number(processor):
+    collator = AllocatorCollator(processor, language=False, shares=(0.04, 0.6))
+    drawn = torch.cat([collator.budgets([100] * 8, number) for number in range(50)])
+    assert 4 <= int(drawn.min()) <= 6
+    assert 50 <= int(drawn.max()) <= 60
+    assert torch.equal(collator.budgets([100, 50], 7), collator.budgets([100, 50], 7))
+    assert collator.budgets([1, 2], 0).tolist() == [1, 1]
+    with pytest.raises(ValueError, match="shares"):
+        AllocatorCollator(processor, language=False, shares=(0.5, 1.0))

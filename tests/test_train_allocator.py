@@ -1,0 +1,239 @@
+"""Training from end to end: files, resuming, stopping on bad losses and full disks, and the allocator on its own."""
+
+import copy
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers.trainer_utils import get_last_checkpoint
+
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from training import allocator as files
+from training import train_allocator
+from training.allocator import load_allocator, save_allocator
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, tiny_model, make_processor):
+    """Folder of a tiny random base with our processor."""
+    folder = tmp_path_factory.mktemp("base")
+    model = tiny_model(awake=False)
+    model.save_pretrained(folder)
+    make_processor(model).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory, page):
+    """Folder of three pages with boxes."""
+    folder = tmp_path_factory.mktemp("pages")
+    rows = []
+    for number in range(3):
+        page(96, 64, number).save(folder / f"{number}.png")
+        row = {"file_name": f"{number}.png", "question": f"number {number}?", "answers": ["42"]}
+        rows.append(json.dumps(row | {"evidence": [[16, 16, 60, 30]]}))
+    (folder / "metadata.jsonl").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def train(base, pages):
+    """`train(out, *options)`: a short training; returns the path of what it wrote."""
+
+    def run(out, *options, steps=4):
+        common = ["--model", base, "--data", pages, "--out", out, "--steps", steps, "--batch-size", 2, "--quiet"]
+        every = ["--log-every", 1, "--save-every", 2, "--warmup", 1]
+        return train_allocator.main([str(option) for option in (*common, *every, *options)])
+
+    return run
+
+
+def metrics(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_writes_its_files_and_the_allocator_alone_loads_onto_its_base(train, base, tmp_path, capsys):
+    path = train(tmp_path, "--export")
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 4
+    lines = metrics(tmp_path)
+    assert [line["step"] for line in lines if "evidence" in line] == [1, 2, 3, 4]
+    assert {"loss", "evidence", "distill_attention", "learning_rate"} <= lines[0].keys()
+    assert {p.name for p in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+    assert not any(p.name.startswith("model") for p in (tmp_path / "checkpoint-4").iterdir())
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    base_before = {name: p.clone() for name, p in model.named_parameters() if ".arrcoc." not in name}
+    untrained = {name: p.clone() for name, p in model.model.arrcoc.named_parameters()}
+    assert load_allocator(model, path)["scorer"] == "arrcoc"
+    exported = dict(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path / "model").named_parameters())
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, exported[name]), name
+    assert all(torch.equal(exported[name], tensor) for name, tensor in base_before.items())
+    changed = [name for name, p in model.model.arrcoc.named_parameters() if not torch.equal(p, untrained[name])]
+    assert len(changed) == len(untrained)
+
+
+@pytest.mark.parametrize("options", [["--signals", "evidence,lm_gumbel"], ["--scorer", "vision_selector"]])
+def test_a_killed_run_resumes_to_the_same_result_bit_for_bit(options, train, tmp_path, monkeypatch):
+    whole = load_file(train(tmp_path / "whole", *options, "--keep", 4, steps=6))
+
+    class KilledError(Exception):
+        pass
+
+    def kill(self, *args, **kwargs):
+        if self.state.global_step == 3:
+            raise KilledError
+        return compute(self, *args, **kwargs)
+
+    compute = train_allocator.AllocatorTrainer.compute_loss
+    with monkeypatch.context() as patched:
+        patched.setattr(train_allocator.AllocatorTrainer, "compute_loss", kill)
+        with pytest.raises(KilledError):
+            train(tmp_path / "cut", *options, "--keep", 4, steps=6)
+    assert get_last_checkpoint(str(tmp_path / "cut")).endswith("checkpoint-2")
+    assert [line["step"] for line in metrics(tmp_path / "cut")] == [1, 2, 3]
+    with pytest.raises(SystemExit, match="pass --resume"):
+        train(tmp_path / "cut", *options, steps=6)
+    cut = load_file(train(tmp_path / "cut", *options, "--resume", steps=6))
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, cut[name]), name
+    logged = [[(m["step"], m["loss"]) for m in metrics(tmp_path / out) if "loss" in m] for out in ("whole", "cut")]
+    assert logged[0] == logged[1]
+
+
+def test_there_is_nothing_to_resume_in_an_empty_folder(train, tmp_path):
+    with pytest.raises(SystemExit, match="nothing to resume"):
+        train(tmp_path, "--resume")
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_nan_stops_with_the_last_good_checkpoint_intact(where, train, tmp_path, monkeypatch):
+    forward = train_allocator.AllocatorLearner.forward
+
+    def spoilt(self, **batch):
+        losses = forward(self, **batch)
+        if self.progress >= 0.5:
+            spoil = next(self.scorer.parameters()).sum() * 0
+            losses["loss"] = losses["loss"] + (spoil * float("nan") if where == "loss" else spoil.sqrt())
+        return losses
+
+    monkeypatch.setattr(train_allocator.AllocatorLearner, "forward", spoilt)
+    with pytest.raises(FloatingPointError, match=rf"(?s){where}.*step 3.*checkpoint-2"):
+        train(tmp_path, "--signals", "evidence")
+    saved = load_file(tmp_path / "checkpoint-2" / "trained.safetensors")
+    assert all(torch.isfinite(tensor).all() for tensor in saved.values())
+    assert not (tmp_path / "allocator.safetensors").exists()
+
+
+@pytest.mark.parametrize("broken", ["weights", "optimizer"])
+def test_a_full_disk_stops_with_the_last_good_checkpoint_intact(broken, train, tmp_path, monkeypatch):
+    calls = []
+
+    def full(save):
+        def write(*args, **kwargs):
+            calls.append(1)
+            if len(calls) >= 2:
+                raise OSError(28, "No space left on device")
+            return save(*args, **kwargs)
+
+        return write
+
+    if broken == "weights":
+        monkeypatch.setattr(files, "save_file", full(files.save_file))
+    else:
+        trainer = train_allocator.AllocatorTrainer
+        monkeypatch.setattr(trainer, "_save_optimizer_and_scheduler", full(trainer._save_optimizer_and_scheduler))
+    with pytest.raises(OSError, match=r"(?s)step 4 could not be written.*No space left.*checkpoint-2"):
+        train(tmp_path, "--signals", "evidence")
+    assert [p.name for p in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+    assert not (tmp_path / "unfinished").exists()
+    monkeypatch.undo()
+    train(tmp_path, "--signals", "evidence", "--resume")
+
+
+def test_phase_2_trains_lora_and_exports_it_merged(train, base, tmp_path):
+    pytest.importorskip("peft")
+    train(tmp_path, "--phase", 2, "--layers", 1, "--signals", "evidence,distill_answer", "--export")
+    saved = load_file(tmp_path / "checkpoint-4" / "trained.safetensors")
+    assert any("lora_A" in name for name in saved)
+    assert all("lora" in name or ".arrcoc." in name for name in saved)
+    before = dict(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base).named_parameters())
+    after = dict(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path / "model").named_parameters())
+    differ = {name for name in after if not torch.equal(after[name], before[name]) and ".arrcoc." not in name}
+    assert differ
+    assert all(".language_model.layers.3." in name for name in differ)
+
+
+def test_phase_2_trains_the_top_layers(train, tmp_path):
+    train(tmp_path, "--phase", 2, "--adapt", "top", "--layers", 1, "--signals", "lm", steps=2)
+    assert all(".layers.3." in name for name in load_file(tmp_path / "language_model.safetensors"))
+
+
+def test_the_allocator_file_is_refused_where_it_does_not_belong(tiny_config, new_model, tmp_path):
+    path = tmp_path / "a.safetensors"
+    model = new_model(tiny_config(coarse_share=0.5, diversity=0.125))
+    save_allocator(model, path)
+    twin = new_model(tiny_config(), awake=False)
+    base = {name: tensor for name, tensor in model.state_dict().items() if ".arrcoc." not in name}
+    twin.load_state_dict(base, strict=False)
+    load_allocator(twin, path)  # other dials: they come with the file
+    assert (twin.config.coarse_share, twin.model.arrcoc.balancer.diversity) == (0.5, 0.125)
+    for name, tensor in model.model.arrcoc.state_dict().items():
+        assert torch.equal(tensor, twin.model.arrcoc.state_dict()[name])
+    load_allocator(copy.deepcopy(twin).to(torch.bfloat16), path)  # a copy of the base in another dtype
+    other = new_model(tiny_config(), seed=1)
+    before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+    with pytest.raises(ValueError, match="was trained on base"):
+        load_allocator(other, path)
+    tensors, metadata = files.read_tensors(path)
+    first = next(iter(tensors))
+    cases = {
+        "wanted": (tensors | {first: torch.zeros(7)}, metadata),
+        "NaN": (tensors | {first: torch.full_like(tensors[first], float("nan"))}, metadata),
+        "lacks": ({name: tensor for name, tensor in tensors.items() if name != first}, metadata),
+        "newer|version": (tensors, metadata | {"version": "99"}),
+        "something else": (tensors, {}),
+    }
+    for message, (held, meta) in cases.items():
+        save_file(held, path, metadata=meta or None)
+        with pytest.raises(ValueError, match=message):
+            load_allocator(twin, path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="no whole safetensors file"):
+        load_allocator(twin, path)
+    with pytest.raises(ValueError, match="does not exist"):
+        load_allocator(twin, tmp_path / "none.safetensors")
+    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in before.items())
+
+
+def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    save_allocator(tiny_model(), path)
+    old = path.read_bytes()
+
+    def full(tensors, file, metadata):
+        file.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_allocator(tiny_model(), path)
+    assert path.read_bytes() == old
+    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "bad", [["--signals", "evidense"], ["--scorer", "magic"], ["--scorer", "vision_selector", "--export"]]
+)
+def test_the_command_line_refuses_what_it_does_not_know(bad):
+    with pytest.raises(SystemExit):
+        train_allocator.parse(bad)
+
+
+def test_the_world_is_a_source_and_mixes_with_others(pages):
+    source = train_allocator.make_source(["world:one_field?grids=8x8", str(pages)], seed=0, limit=None, skip_bad=False)
+    drawn, read = source.example(0), source.example(1)
+    assert drawn.image.size == (128, 128)
+    assert read.question.startswith("number")
+    seen = {source.example(index).question for index in range(1, 7, 2)}
+    assert len(seen) == 3  # each pass shows every page once

@@ -1,0 +1,61 @@
+"""Phase 2: the language model learns too, by LoRA or in its top layers."""
+
+import importlib
+import re
+
+import torch
+from torch import nn
+
+ADAPTS = ("lora", "top")
+
+
+def adapt(learner: nn.Module, how: str, layers: int, rank: int = 16) -> None:
+    """Makes the last `layers` layers of the language model of an `AllocatorLearner` trainable.
+
+    Args:
+        how: "lora" (PEFT, on all projections of these layers) or "top" (the layers themselves).
+        rank: of LoRA; alpha is twice this.
+
+    Raises:
+        ValueError: unknown `how`, or more layers than there are.
+        ImportError: PEFT is missing.
+    """
+    stack = learner.model.model.language_model.layers
+    if how not in ADAPTS:
+        raise ValueError(f"adapt={how!r} is unknown; choose from {', '.join(ADAPTS)}")
+    if not 1 <= layers <= len(stack):
+        raise ValueError(
+            f"{layers} layers of the {len(stack)} of the language model can't be trained; pass 1 to {len(stack)}"
+        )
+    chosen = range(len(stack) - layers, len(stack))
+    if how == "top":
+        for number in chosen:
+            stack[number].requires_grad_(True)
+    else:
+        _add_lora(learner, chosen, rank)
+    learner.tuned = [stack[number] for number in chosen]
+    learner.train(learner.training)
+
+
+def _add_lora(learner, chosen, rank: int):
+    try:
+        peft = importlib.import_module("peft")
+    except ImportError as error:
+        raise ImportError("LoRA needs PEFT, which is not installed; run: pip install 'peft>=0.18'") from error
+    numbers = "|".join(map(str, chosen))
+    target = re.compile(rf".*language_model\.layers\.({numbers})\.(self_attn|mlp)\.\w+_proj").pattern
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=target)
+    wrapped = peft.get_peft_model(learner.model, config)
+    learner.scorer.requires_grad_(True)  # get_peft_model froze all that is not LoRA
+    # Not a submodule: the model with the LoRA layers in it is one already.
+    object.__setattr__(learner, "adapted", wrapped)
+
+
+def merged(learner: nn.Module) -> nn.Module:
+    """The model with LoRA folded into its weights; the learner can't be trained further."""
+    return learner.model if learner.adapted is None else learner.adapted.merge_and_unload()
+
+
+def tuned_tensors(learner: nn.Module, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Of the trained tensors, those of the language model."""
+    return {name: tensor for name, tensor in tensors.items() if ".language_model." in name}

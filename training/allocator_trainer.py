@@ -1,0 +1,186 @@
+"""AllocatorTrainer: transformers' Trainer with our loss, resumable bit for bit, whose checkpoints hold what is trained."""
+
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from training.allocator import fill_parameters, read_tensors, write_tensors
+from training.allocator_batches import AllocatorBatches
+
+TRAINED = "trained.safetensors"
+METRICS = "metrics.jsonl"
+_UNDECAYED = ("gate", "no_match_key", "glimpse", "bias", "norm")
+
+
+class MetricsFile(TrainerCallback):
+    """Writes every log line to a JSON-lines file. A resumed run first takes out the lines after its checkpoint."""
+
+    def __init__(self, path: Path, start: int):
+        self.path, self.start = path, start
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not state.is_world_process_zero:
+            return
+        lines = self.path.read_text().splitlines() if self.start and self.path.exists() else []
+        kept = [line for line in lines if json.loads(line)["step"] <= self.start]
+        self.path.write_text("".join(f"{line}\n" for line in kept))
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if state.is_world_process_zero:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
+
+
+class FiniteGradients(TrainerCallback):
+    """Stops before a step whose gradient is not finite, so that no parameter is lost."""
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        bad = [n for n, p in model.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()]
+        if bad:
+            raise FloatingPointError(f"the gradient of {bad[0]} {_stopped(args.output_dir, state.global_step)}")
+
+
+def _stopped(out: str, step: int) -> str:
+    last = get_last_checkpoint(out) if os.path.isdir(out) else None
+    return (
+        f"is NaN or infinite in step {step + 1}; training has stopped, the last good checkpoint is {last or 'none yet'}; "
+        "resume with a lower learning rate, or look at the data of this step"
+    )
+
+
+class AllocatorTrainer(Trainer):
+    """Trains an `AllocatorLearner` on the batches of a source.
+
+    Args:
+        learner: the model.
+        args: `TrainingArguments` with `max_steps`.
+        source: has `example(index)`.
+        collator: `AllocatorCollator`.
+        gate_factor: learning rate of gates (scalars that start at zero, behind which everything else waits) over the rest's.
+    """
+
+    def __init__(self, learner, args, source, collator, gate_factor: float = 10.0):
+        super().__init__(model=learner, args=args, callbacks=[FiniteGradients()])
+        self.learner, self.source, self.collator, self.gate_factor = learner, source, collator, gate_factor
+        self.model_accepts_loss_kwargs = False  # forward's keyword arguments are the batch
+        self.start_step = 0
+        self._sums: dict[str, list] = {}
+
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs):
+        """As `Trainer.train`; a checkpoint is a folder that this trainer wrote."""
+        if resume_from_checkpoint:
+            state = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text())
+            self.start_step = state["global_step"]
+            tensors, _ = read_tensors(Path(resume_from_checkpoint) / TRAINED)
+            fill_parameters(self.learner, tensors, resume_from_checkpoint)
+        self.add_callback(MetricsFile(Path(self.args.output_dir) / METRICS, self.start_step))
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches from the step on that is resumed; each process draws its own."""
+        args = self.args
+        batches = AllocatorBatches(
+            self.source,
+            self.collator,
+            args.per_device_train_batch_size,
+            start=self.start_step * args.gradient_accumulation_steps,
+            rank=args.process_index,
+            processes=args.world_size,
+        )
+        # A generator of its own: starting to read must not move the random state that a resumed run has restored.
+        own = torch.Generator().manual_seed(args.seed)
+        return DataLoader(batches, batch_size=None, num_workers=args.dataloader_num_workers, generator=own)
+
+    def create_optimizer(self, model=None):
+        """AdamW; gates learn `gate_factor` times as fast; gates, biases and norms do not decay."""
+        if self.optimizer is None:
+            groups: dict[tuple[float, float], list] = {}
+            for name, parameter in (self.model if model is None else model).named_parameters():
+                if parameter.requires_grad:
+                    last = name.rsplit(".", 1)[-1]
+                    rate = self.args.learning_rate * (self.gate_factor if last == "gate" else 1.0)
+                    kept = any(part in name.split(".")[-2:] for part in _UNDECAYED)
+                    groups.setdefault((rate, 0.0 if kept else self.args.weight_decay), []).append(parameter)
+            self.optimizer = torch.optim.AdamW(
+                [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()],
+                betas=(0.9, 0.98),
+            )
+        return self.optimizer
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """The weighted sum of the signals.
+
+        Raises:
+            FloatingPointError: it is NaN or infinite.
+        """
+        self.learner.progress = self.state.global_step / max(1, self.state.max_steps)
+        outputs = model(**inputs)
+        loss = outputs["loss"]
+        if not math.isfinite(loss.item()):
+            raise FloatingPointError(f"the loss {_stopped(self.args.output_dir, self.state.global_step)}")
+        for name, value in outputs.items():
+            if name != "loss":
+                self._sums.setdefault(name, []).append(value.float())
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], *args, **kwargs):
+        """As `Trainer.log`, with the mean of each signal since the last line."""
+        if "loss" in logs:
+            logs |= {name: torch.stack(values).mean().item() for name, values in self._sums.items()}
+            self._sums = {}
+        super().log(logs, *args, **kwargs)
+
+    def trained_tensors(self) -> dict[str, torch.Tensor]:
+        """What is trained, by name, whole; with sharded parameters every process must call this."""
+        named = self.learner.named_parameters()
+        tensors = {name: parameter.detach() for name, parameter in named if parameter.requires_grad}
+        return {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in tensors.items()}
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
+        """Writes what is trained to `TRAINED` in the folder."""
+        tensors = self.trained_tensors()
+        if self.args.should_save:
+            metadata = {"base": self.learner.fingerprint, "scorer": self.learner.scorer_name}
+            write_tensors(Path(output_dir or self.args.output_dir) / TRAINED, tensors, metadata)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
+        """`train` has done it, before the model was sharded."""
+
+    def _save_checkpoint(self, model, trial):
+        # In a folder of its own first: a checkpoint is there whole, or not at all.
+        out, scratch = Path(self.args.output_dir), Path(self.args.output_dir) / "unfinished"
+        folder = f"checkpoint-{self.state.global_step}"
+        try:
+            self.args.output_dir = str(scratch)
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            shutil.rmtree(scratch, ignore_errors=True)
+            self.args.output_dir = str(out)
+            last = get_last_checkpoint(str(out))
+            raise OSError(
+                f"the checkpoint of step {self.state.global_step} could not be written to {out} ({error}); training has "
+                f"stopped, the last good checkpoint is {last or 'none yet'}; free some space and resume"
+            ) from error
+        finally:
+            self.args.output_dir = str(out)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            shutil.rmtree(out / folder, ignore_errors=True)
+            os.replace(scratch / folder, out / folder)
+            shutil.rmtree(scratch, ignore_errors=True)
+            self._rotate(out)
+        self.accelerator.wait_for_everyone()
+
+    def _rotate(self, out: Path):
+        limit = self.args.save_total_limit
+        kept = sorted(out.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]))
+        for old in kept[:-limit] if limit else []:
+            shutil.rmtree(old)

@@ -1,0 +1,205 @@
+"""Bad data, found before anything starts: one report that names file, line and what to do for each problem."""
+
+import difflib
+import math
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+
+from PIL import Image
+
+from arrcoc.picture import open_picture
+
+LISTED = 5  # problems of one kind that a report spells out
+REQUIRED = ("question", "answers")
+OPTIONAL = ("evidence", "family")
+_OTHER_NAMES = {
+    "file_name": ("filename", "file", "image", "image_path", "path", "picture"),
+    "question": ("query", "prompt", "text", "utterance"),
+    "answers": ("answer", "label", "target", "response"),
+    "evidence": ("bbox", "bboxes", "box", "boxes"),
+}  # fmt: skip
+
+
+class DataError(ValueError):
+    """The data can't be used as they are; the message lists the problems by kind, each with its place."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong at `place` (file:line); `reason` is its kind, `message` says what came and what was wanted."""
+
+    place: str
+    reason: str
+    message: str
+
+
+class Problems:
+    """Collects the problems of one source, record by record."""
+
+    def __init__(self, source: str):
+        self.source = source
+        self.found: list[Problem] = []
+        self.records: Counter[str] = Counter()  # of each record the first reason, which it is left out for
+
+    def add(self, place: str, reason: str, message: str) -> None:
+        """Notes a problem of the record at `place`."""
+        if not any(problem.place == place for problem in self.found[-8:]):
+            self.records[reason] += 1
+        self.found.append(Problem(place, reason, message))
+
+    def report(self) -> str:
+        """The problems by kind, `LISTED` of each spelt out and the rest counted."""
+        lines = [f"{self.source} has {len(self.found)} problem{'s' * (len(self.found) > 1)}:"]
+        for reason, count in Counter(problem.reason for problem in self.found).items():
+            lines.append(f"  {reason} ({count}):")
+            listed = [problem for problem in self.found if problem.reason == reason][:LISTED]
+            lines += [f"    {problem.place}: {problem.message}" for problem in listed]
+            if count > LISTED:
+                lines.append(f"    ... and {count - LISTED} more")
+        lines.append("Correct these, or pass skip_bad to leave the records out.")
+        return "\n".join(lines)
+
+    def settle(self, kept: int, skip_bad: bool) -> dict[str, int]:
+        """The number of left-out records by reason, printed to stderr.
+
+        Raises:
+            DataError: there are problems and `skip_bad` is false, or no record is left.
+        """
+        if self.found and not skip_bad:
+            raise DataError(self.report())
+        if self.found:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in self.records.most_common())
+            print(f"{self.source}: left out {self.records.total()} records ({reasons}), {kept} used", file=sys.stderr)
+        if not kept:
+            raise DataError(self.report() if self.found else f"{self.source} has no questions; the dataset is empty")
+        return dict(self.records)
+
+
+def near_name(name: str, present: Iterable[str]) -> str | None:
+    """The column of `present` that was probably meant by `name`, or None."""
+    lowered = {str(column).lower().strip(): column for column in present}
+    for other in (name, *_OTHER_NAMES.get(name, ())):
+        if other in lowered:
+            return lowered[other]
+    close = difflib.get_close_matches(name, lowered, n=1, cutoff=0.7)
+    return lowered[close[0]] if close else None
+
+
+def check_columns(record: Mapping, place: str, problems: Problems, required: Iterable[str] = REQUIRED) -> bool:
+    """Whether the record has all required columns; notes those that lack, and optional ones that seem misspelt."""
+    unknown = [column for column in record if column not in (*required, *OPTIONAL)]
+    complete = True
+    for name in required:
+        if name not in record:
+            near = near_name(name, unknown)
+            hint = f"rename {near!r} to it" if near else f"there are {', '.join(map(repr, record)) or 'none'}"
+            problems.add(place, "missing column", f"there is no {name!r}; {hint}")
+            complete = False
+    for name in OPTIONAL:
+        near = difflib.get_close_matches(name, [str(column).lower() for column in unknown], n=1, cutoff=0.8)
+        if name not in record and near:
+            problems.add(place, "misnamed column", f"{near[0]!r} seems to be {name!r}; rename it")
+            complete = False
+    return complete
+
+
+def check_record(record: Mapping, place: str, problems: Problems) -> dict | None:
+    """`question`, `answers` (tuple of str), `evidence` (tuple of boxes) and `family` of a record with all required columns;
+    None, with the problems noted, if one of them can't be used. Boxes are compared with the picture by `check_boxes`."""
+    before = len(problems.found)
+    question, family = record["question"], record.get("family")
+    if not isinstance(question, str):
+        problems.add(place, "wrong type", f"question is {_shown(question)}; give a text")
+    elif not question.strip():
+        problems.add(place, "empty question", "question has no text")
+    if not (family is None or isinstance(family, str)):
+        problems.add(place, "wrong type", f"family is {_shown(family)}; give a text, or leave it out")
+    answers = _answers(record["answers"], place, problems)
+    evidence = _boxes(record.get("evidence"), place, problems)
+    if len(problems.found) > before:
+        return None
+    return {"question": question, "answers": answers, "evidence": evidence, "family": family or "all"}
+
+
+def _answers(value, place: str, problems: Problems) -> tuple[str, ...]:
+    if value is None or (isinstance(value, (str, list, tuple)) and not value):
+        problems.add(place, "no answer", "answers is empty; give a text or a list of texts")
+        return ()
+    answers = value if isinstance(value, (list, tuple)) else (value,)
+    for answer in answers:
+        if not isinstance(answer, str):
+            problems.add(place, "wrong type", f"answers holds {_shown(answer)}; give texts, numbers in quotes")
+            return ()
+    if not all(answer.strip() for answer in answers):
+        problems.add(place, "no answer", "answers holds an empty text")
+    return tuple(answers)
+
+
+def _boxes(value, place: str, problems: Problems) -> tuple:
+    wanted = "give a list of [left, top, right, bottom] in pixels"
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        problems.add(place, "wrong type", f"evidence is {_shown(value)}; {wanted}")
+        return ()
+    if len(value) == 4 and not any(isinstance(entry, (list, tuple)) for entry in value):
+        value = [value]  # one box
+    boxes = []
+    for box in value:
+        numbers = isinstance(box, (list, tuple)) and len(box) == 4
+        if not numbers or not all(isinstance(x, Real) and not isinstance(x, bool) for x in box):
+            problems.add(place, "wrong type", f"evidence holds {_shown(box)}; {wanted}")
+        elif not all(math.isfinite(x) for x in box):
+            problems.add(place, "bad box", f"the box {list(box)} has a value that is not finite")
+        elif box[0] >= box[2] or box[1] >= box[3]:
+            problems.add(place, "bad box", f"the box {list(box)} has no area: left < right and top < bottom are wanted")
+        else:
+            boxes.append(tuple(box))
+    return tuple(boxes)
+
+
+def check_boxes(boxes, size: tuple[int, int], place: str, problems: Problems) -> bool:
+    """Whether all boxes lie inside of a picture of `size` (width, height) as it is shown; notes those that don't."""
+    outside = [box for box in boxes if box[0] < 0 or box[1] < 0 or box[2] > size[0] or box[3] > size[1]]
+    for box in outside:
+        problems.add(place, "bad box", f"the box {list(box)} leaves the picture of {size[0]} x {size[1]} pixels")
+    return not outside
+
+
+def picture_size(picture) -> tuple[int, int] | str:
+    """(width, height) of a picture after reading all of it as the processor would, upright; or what is wrong with it.
+
+    `picture` is a path or a function that gives an image. More pixels than `PIL.Image.MAX_IMAGE_PIXELS` count as wrong.
+    """
+    opener: Callable = picture if callable(picture) else lambda: picture
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return open_picture(opener()).size
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        return f"{error}; make it smaller"
+    except Exception as error:  # decoders of damaged files raise all sorts
+        return str(error) or type(error).__name__
+
+
+class Duplicates:
+    """Finds the same question asked twice of the same picture."""
+
+    def __init__(self):
+        self._first: dict[tuple[str, str], str] = {}
+
+    def check(self, picture: str, question: str, place: str, problems: Problems) -> bool:
+        """Whether the pair is new; notes a problem that names the first place if it isn't."""
+        first = self._first.setdefault((picture, " ".join(question.split())), place)
+        if first != place:
+            problems.add(place, "duplicate", f"the same question on the same picture stands at {first}")
+        return first == place
+
+
+def _shown(value) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

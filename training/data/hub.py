@@ -1,0 +1,185 @@
+"""Datasets of the Hugging Face Hub, by name, with a column mapping."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import islice
+from random import Random
+
+from PIL import Image
+from torch.utils.data import IterableDataset
+
+from arrcoc.picture import to_rgb
+from training.data.check import DataError, Problems, check_boxes, check_record, near_name, picture_size
+from training.data.examples import Example, Examples
+
+_REQUIRED = ("image", "question", "answers")
+_OPTIONAL = ("evidence", "family")
+_SPLITS = {"train": ("train",), "held_out": ("validation", "test", "held_out", "dev", "val")}
+
+
+@dataclass(frozen=True)
+class _RowPicture:
+    """Reads the picture of a row out of the dataset's own file, so that no pixels are held."""
+
+    rows: object
+    index: int
+    column: str
+
+    def __call__(self) -> Image.Image:
+        return _decode(self.rows[self.index][self.column])
+
+
+@dataclass(frozen=True)
+class _HeldPicture:
+    """The picture of a streamed row, as it was encoded."""
+
+    value: dict
+
+    def __call__(self) -> Image.Image:
+        return _decode(self.value)
+
+
+def load_hub(
+    name: str,
+    columns: Mapping[str, str] | None = None,
+    split: str = "train",
+    config: str | None = None,
+    revision: str | None = None,
+    streaming: bool = False,
+    seed: int = 0,
+    limit: int | None = None,
+    skip_bad: bool = False,
+) -> Examples:
+    """The examples of a Hub dataset, or of a local folder of parquet files, after every one of them was checked.
+
+    Args:
+        name: repository id, or a local folder, as `datasets.load_dataset` takes it.
+        columns: which column is `image`, `question`, `answers`, `evidence` and `family`; by default those of the same name.
+        split: the dataset's own name of a split; "held_out" takes validation or test, whichever there is first.
+        streaming: read rows as they are needed, without a download; `limit` takes the first rows then. Without a limit
+            use `HubStream`.
+        seed: of the choice that `limit` makes without streaming.
+
+    Raises:
+        DataError: a column that isn't there, with those that are, or bad rows, each with its number.
+        ImportError: the library `datasets` is missing.
+    """
+    if streaming and limit is None:
+        raise ValueError("streaming=True reads an unknown number of rows: pass a limit, or use HubStream")
+    rows, split = _open(name, split, config, revision, streaming)
+    chosen = _choose_columns(rows, columns or {}, name)
+    rows = _undecoded(rows, chosen)
+    problems = Problems(f"hub:{name}[{split}]")
+    order = range(len(rows)) if not streaming else ()
+    if limit is not None and not streaming and limit < len(rows):
+        order = Random(seed).sample(order, len(rows))
+    numbered = ((index, rows[index]) for index in order) if not streaming else enumerate(rows)
+    kept = []
+    for index, row in numbered:
+        if limit is not None and len(kept) == limit:
+            break
+        picture = _HeldPicture(row[chosen["image"]]) if streaming else _RowPicture(rows, index, chosen["image"])
+        example = _checked(row, chosen, picture, f"{problems.source}:row {index}", problems)
+        if example is not None:
+            kept.append((index, example))
+    left_out = problems.settle(len(kept), skip_bad)
+    return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
+
+
+class HubStream(IterableDataset):
+    """The examples of a streamed Hub dataset, each checked when it comes; arguments as `load_hub`.
+
+    The columns are checked at once. A bad row raises `DataError`, or is left out where `skip_bad` is set: `left_out` counts
+    them by reason (of this process). Rows are shared out over `processes` and over DataLoader workers by `datasets`;
+    `start` leaves out the first rows of each.
+    """
+
+    def __init__(
+        self, name, columns=None, split="train", config=None, revision=None, skip_bad=False, start=0, rank=0, processes=1
+    ):  # fmt: skip
+        rows, split = _open(name, split, config, revision, streaming=True)
+        self.columns = _choose_columns(rows, columns or {}, name)
+        rows = _undecoded(rows, self.columns)
+        if processes > 1:
+            rows = importlib.import_module("datasets.distributed").split_dataset_by_node(rows, rank, processes)
+        self.rows, self.source, self.start, self.skip_bad = rows, f"hub:{name}[{split}]", start, skip_bad
+        self.left_out: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[Example]:
+        for index, row in enumerate(islice(self.rows, self.start, None), start=self.start):
+            problems = Problems(self.source)
+            picture = _HeldPicture(row[self.columns["image"]])
+            example = _checked(row, self.columns, picture, f"{self.source}:row {index}", problems)
+            if example is not None:
+                yield example
+            elif self.skip_bad:
+                for reason, count in problems.records.items():
+                    self.left_out[reason] = self.left_out.get(reason, 0) + count
+            else:
+                raise DataError(problems.report())
+
+
+def _open(name: str, split: str, config: str | None, revision: str | None, streaming: bool):
+    """The rows of a split and the name that the dataset has for it."""
+    try:
+        datasets = importlib.import_module("datasets")
+    except ImportError as error:
+        raise ImportError("Hub datasets need the library `datasets`; run: pip install 'arrcoc[train]'") from error
+    try:
+        parts = datasets.load_dataset(name, config, revision=revision, streaming=streaming)
+    except (ValueError, OSError) as error:
+        raise DataError(
+            f"the dataset {name!r} can't be loaded (config={config}, revision={revision}): {error}"
+        ) from error
+    for wanted in (split, *_SPLITS.get(split, ())):
+        if wanted in parts:
+            return parts[wanted], wanted
+    raise DataError(
+        f"the dataset {name!r} has no split {split!r}; it has {', '.join(parts)}: pass one of them as split"
+    )
+
+
+def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, str]:
+    unknown = [field for field in columns if field not in (*_REQUIRED, *_OPTIONAL)]
+    if unknown:
+        raise DataError(f"{unknown[0]!r} can't be mapped; the fields are {', '.join((*_REQUIRED, *_OPTIONAL))}")
+    present = list(rows.column_names or (rows._resolve_features().column_names or ()))
+    chosen, lacking = {}, []
+    for field in (*_REQUIRED, *_OPTIONAL):
+        column = columns.get(field, field)
+        if column in present:
+            chosen[field] = column
+        elif field in columns or field in _REQUIRED:
+            near = near_name(column, present)
+            lacking.append(f"no column {column!r} for {field}" + (f" (is it {field}={near}?)" if near else ""))
+    if lacking:
+        raise DataError(f"the dataset {name!r} has {'; '.join(lacking)}. Its columns are {', '.join(present)}")
+    return chosen
+
+
+def _undecoded(rows, chosen: Mapping[str, str]):
+    """`rows` with the wanted columns alone, and pictures as {"bytes", "path"}, which are opened like any other picture."""
+    datasets = importlib.import_module("datasets")
+    rows = rows.select_columns(list(dict.fromkeys(chosen.values())))
+    return rows.cast_column(chosen["image"], datasets.Image(decode=False))
+
+
+def _decode(value) -> Image.Image:
+    if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
+        raise ValueError("the row has no picture")
+    source = BytesIO(value["bytes"]) if value.get("bytes") else value["path"]
+    with Image.open(source) as image:
+        return to_rgb(image, value.get("path") or "the picture")
+
+
+def _checked(row: Mapping, chosen: Mapping[str, str], picture, place: str, problems: Problems) -> Example | None:
+    record = {field: row[column] for field, column in chosen.items() if field != "image"}
+    fields = check_record(record, place, problems)
+    size = picture_size(picture)
+    if isinstance(size, str):
+        problems.add(place, "unreadable picture", size)
+    elif fields is not None and check_boxes(fields["evidence"], size, place, problems):
+        return Example(picture, **fields, name=place)
+    return None

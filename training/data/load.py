@@ -1,0 +1,124 @@
+"""One door to all data: what `--data` takes."""
+
+import difflib
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from training.data.check import DataError
+from training.data.examples import Examples
+from training.data.hub import load_hub
+from training.data.imagefolder import load_imagefolder
+from training.data.tables import TableOptions, load_tables
+from training.data.world import GRIDS, world_examples
+
+ALLOWED = """\
+  world                        all kinds of pages of the drawn world
+  world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page
+  FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
+  wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both
+  hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
+                               &image=..&question=..&answers=..&evidence=..&family=.."""
+_PAGES = 100
+_HUB_COLUMNS = ("image", "question", "answers", "evidence", "family")
+
+
+def load_examples(
+    spec: str, split: str = "held_out", seed: int = 0, limit: int | None = None, skip_bad: bool = False
+) -> Examples:
+    """The examples that `spec` names; every one of them is checked before they are returned.
+
+    Args:
+        spec: one of the forms in `ALLOWED`.
+        split: "train" or "held_out"; of the world by layout and value, of tables by table, of folders and Hub
+            datasets by their own parts.
+        seed: of what is drawn, and of the choice that `limit` makes.
+        limit: at most so many examples. The world, which has no end, gives 100 without one.
+        skip_bad: leave bad records out instead of refusing; how many is printed, and stands in `left_out`.
+
+    Raises:
+        DataError: the data are bad; the report names file and line.
+        ValueError: an unknown spec, split or option; the message says what is allowed.
+    """
+    if split not in ("train", "held_out"):
+        raise ValueError(f"split={split!r} is not one of train, held_out")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit} leaves no example; pass at least 1, or None for all")
+    kind, _, rest = str(spec).partition(":")
+    if Path(spec).is_dir():
+        return load_imagefolder(spec, split, seed, limit, skip_bad)
+    if kind not in ("world", "wikitables", "hub") and not kind.startswith("world?"):
+        raise DataError(f"there is no folder {str(spec)!r}{_meant(kind)}. The data can be:\n{ALLOWED}")
+    place, options = _options(str(spec) if kind.startswith("world?") else rest)
+    if kind.startswith("world"):
+        return _world("" if kind.startswith("world?") else place, options, split, seed, limit)
+    if not place:
+        raise DataError(
+            f"{spec!r} names no {'path' if kind == 'wikitables' else 'dataset'}. The data can be:\n{ALLOWED}"
+        )
+    if kind == "wikitables":
+        return _tables(place, options, split, seed, limit, skip_bad)
+    _only(options, ("config", "split", "revision", "streaming", *_HUB_COLUMNS))
+    return load_hub(
+        place,
+        {field: options[field] for field in _HUB_COLUMNS if field in options},
+        options.get("split", split),
+        options.get("config"),
+        options.get("revision"),
+        options.get("streaming", "0").lower() in ("1", "true", "yes"),
+        seed,
+        limit,
+        skip_bad,
+    )
+
+
+def _world(kinds: str, options: dict[str, str], split: str, seed: int, limit: int | None) -> Examples:
+    _only(options, ("grids", "questions"))
+    names = [name.strip() for name in kinds.split(",") if name.strip()]
+    grids = [_pair("grids", text) for text in options["grids"].split(",")] if "grids" in options else GRIDS
+    questions = _number("questions", options.get("questions", "1"))
+    wanted = limit or _PAGES
+    found = world_examples(split, seed, names, grids, -(-wanted // questions), questions)
+    return Examples(found[:wanted])
+
+
+def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool) -> Examples:
+    _only(options, ("page", "questions", "lookups", "crop", "max_rows", "max_columns"))
+    chosen = {name: _number(name, options[name]) for name in ("lookups", "max_rows", "max_columns") if name in options}
+    if "page" in options:
+        chosen["page_cells"] = _pair("page", options["page"])
+    if "crop" in options:
+        chosen["crop"] = options["crop"].lower() in ("1", "true", "yes")
+    questions = options.get("questions", "both")
+    return load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
+
+
+def _options(text: str) -> tuple[str, dict[str, str]]:
+    place, _, query = text.partition("?")
+    try:
+        return place, dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError as error:
+        raise DataError(f"the options {query!r} can't be read; write them as name=value&name=value") from error
+
+
+def _only(options: dict[str, str], allowed: tuple[str, ...]) -> None:
+    for name in options:
+        if name not in allowed:
+            raise DataError(f"{name!r} is no option here{_meant(name, allowed)}; there are {', '.join(allowed)}")
+
+
+def _meant(name: str, allowed: tuple[str, ...] = ("world", "wikitables", "hub")) -> str:
+    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise DataError(f"{name}={text!r} is no count; give a whole number from 1 on")
+    return int(text)
+
+
+def _pair(name: str, text: str) -> tuple[int, int]:
+    rows, cross, columns = text.strip().partition("x")
+    if not cross:
+        raise DataError(f"{name} has {text!r}; give rows x columns, such as 12x12")
+    return _number(name, rows), _number(name, columns)

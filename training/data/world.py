@@ -1,0 +1,121 @@
+"""Examples from the drawn world's pages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from random import Random
+
+from PIL import Image
+
+from training import world
+from training.data.check import near_name
+from training.data.examples import Example, Examples
+from training.data.stream import ExampleStream
+from training.world import Page, Style
+from training.world.layout import stable_hash
+
+GRIDS = ((8, 8), (8, 12), (10, 10), (12, 12))  # (rows, columns) of merged tokens
+_ATTEMPTS = 100  # pages that may come without a question
+
+
+def kinds_of(names: Sequence[str] = ()) -> dict[str, Style]:
+    """The world's kinds of pages by name, all of them if none is named. `ValueError` for an unknown name."""
+    known = world.KINDS
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        near = near_name(unknown[0], known)
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
+        raise ValueError(f"the world has no kind {unknown[0]!r}; {hint}")
+    return {name: known[name] for name in names or known}
+
+
+@lru_cache(maxsize=4)
+def _page(seed: int, split: str, grid: tuple[int, int], kind: str) -> Page:
+    return world.make_page(seed, split, grid, world.KINDS[kind])
+
+
+def _picture(seed: int, split: str, grid: tuple[int, int], kind: str) -> Image.Image:
+    return _page(seed, split, grid, kind).image
+
+
+def _example(page: Page, question, arguments: tuple, number: int) -> Example:
+    seed, split, grid, kind = arguments
+    name = f"world/{split}/{kind}/{grid[0]}x{grid[1]}/{seed}#{number}"
+    answers = (question.answer,)
+    return Example(partial(_picture, *arguments), question.text, answers, question.family, question.evidence, name)
+
+
+def world_examples(
+    split: str = "held_out",
+    seed: int = 0,
+    kinds: Sequence[str] = (),
+    grids: Sequence[tuple[int, int]] = GRIDS,
+    pages: int = 100,
+    questions: int | None = 1,
+) -> Examples:
+    """The examples of `pages` pages, spread evenly over every pair of kind and grid; pictures are drawn when opened.
+
+    Args:
+        split: "train" or "held_out".
+        seed: of the first page; the others follow.
+        kinds: names from `training.world.KINDS`; none means all.
+        grids: (rows, columns) of merged tokens.
+        questions: at most so many of a page, in the page's own random order; None takes all.
+
+    Raises:
+        ValueError: an unknown kind or split, a grid that is too small to write on, or no page.
+    """
+    if pages < 1 or not grids:
+        raise ValueError(f"pages={pages} with grids={tuple(grids)} holds nothing; pass at least one of each")
+    pairs = [(kind, grid) for grid in grids for kind in kinds_of(kinds)]
+    examples = []
+    for number in range(pages):
+        kind, grid = pairs[number % len(pairs)]
+        arguments = (seed + number, split, tuple(grid), kind)
+        page = _page(*arguments)
+        asked = page.questions[:questions]
+        examples += [_example(page, question, arguments, place) for place, question in enumerate(asked)]
+    return Examples(examples)
+
+
+@dataclass(frozen=True)
+class WorldSource:
+    """The world as an endless row of examples: kind, grid, page and question are drawn from the seed and the index."""
+
+    seed: int = 0
+    split: str = "train"
+    kinds: tuple[str, ...] = ()
+    grids: tuple[tuple[int, int], ...] = GRIDS
+
+    def __post_init__(self):
+        kinds_of(self.kinds)
+
+    def example(self, index: int) -> Example:
+        """The example of `index`. `RuntimeError` if the kinds draw pages without any question."""
+        random = Random(stable_hash(f"world example {self.seed} {index}"))
+        for _ in range(_ATTEMPTS):
+            kind, grid = random.choice(tuple(kinds_of(self.kinds))), random.choice(self.grids)
+            arguments = (random.getrandbits(48), self.split, tuple(grid), kind)
+            page = _page(*arguments)
+            if page.questions:
+                number = random.randrange(len(page.questions))
+                return _example(page, page.questions[number], arguments, number)
+        raise RuntimeError(f"{_ATTEMPTS} pages of the kinds {', '.join(kinds_of(self.kinds))} held no question")
+
+
+class WorldStream(ExampleStream):
+    """The world's endless training examples; see `WorldSource` for what is drawn and `ExampleStream` for resuming."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        split: str = "train",
+        kinds: Sequence[str] = (),
+        grids: Sequence[tuple[int, int]] = GRIDS,
+        start: int = 0,
+        batch_size: int = 1,
+        rank: int = 0,
+        processes: int = 1,
+    ):
+        source = WorldSource(seed, split, tuple(kinds), tuple(tuple(grid) for grid in grids))
+        super().__init__(source, start, batch_size, rank, processes)
