@@ -96,7 +96,9 @@ def test_products_of_rotated_states_depend_on_the_distance_alone():
     assert not torch.allclose(products[0, 1], products[0, 4], atol=1e-3)
 
 
-def test_the_blind_layer_is_trained_and_run_on_the_same_question(tiny_config, new_model, make_processor, page, tmp_path):
+def test_the_blind_layer_is_trained_and_run_on_the_same_question(
+    tiny_config, new_model, make_processor, page, tmp_path
+):
     model = new_model(tiny_config())
     processor = make_processor(model)
     pictures = [Example(page(96, 64, 1), f"number {n} or {n * 7}?", ("1",)) for n in range(4)]

@@ -333,7 +333,9 @@ def test_a_missing_font_package_says_what_to_install(monkeypatch):
 
 def test_unseen_fonts_are_kept_out_of_training():
     assert set(TRAIN_FONTS).isdisjoint(HELD_OUT_FONTS)
-    assert make_page(0, "held_out", style=Style(fonts=HELD_OUT_FONTS)).questions
+    theirs = make_page(0, "held_out", style=Style(fonts=HELD_OUT_FONTS))
+    assert make_page(0, "held_out").image.tobytes() == theirs.image.tobytes()
+    assert make_page(0, "held_out", style=Style(fonts=("mono",))).image.tobytes() != theirs.image.tobytes()
 
 
 def test_the_imagefolder_can_be_read_back(tmp_path):

@@ -6,6 +6,7 @@ Greedy generation on what the folder's own image processor makes of each page, b
 import argparse
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,21 +14,17 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, Qwen3VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from training.world import Question, Style, make_page
-from training.world.fonts import HELD_OUT_FONTS
+from training.world import KINDS, Question, make_page
+from training.world.fonts import PLAIN_FONTS
 
 ALL_GRIDS = ((8, 8), (8, 12), (10, 10), (9, 14), (12, 12))
 # name: style, grids (rows, columns) drawn, and shown where that differs
-CONDITIONS = {
-    "one_field": (Style(), [(cells, cells) for cells in ALL_GRIDS]),
-    "several_fields": (Style(fields=(2, 4)), [(cells, cells) for cells in ALL_GRIDS]),
-    "world": (
-        Style(fields=(1, 4), signs=(1, 2), shapes=(1, 2), dark=0.1), [(cells, cells) for cells in ALL_GRIDS[2:]]
-    ),
-    "one_field, smaller image": (Style(), [((12, 12), (10, 10)), ((12, 12), (8, 8)), ((12, 12), (6, 6)),
-                                           ((8, 8), (6, 6)), ((8, 8), (4, 4))]),
-    "one_field, unseen fonts": (Style(fonts=HELD_OUT_FONTS), [((10, 10), (10, 10))]),
-}  # fmt: skip
+_SAME = [(cells, cells) for cells in ALL_GRIDS]
+_SMALLER = [((12, 12), (10, 10)), ((12, 12), (8, 8)), ((12, 12), (6, 6)), ((8, 8), (6, 6)), ((8, 8), (4, 4))]
+CONDITIONS = {kind: (style, _SAME) for kind, style in KINDS.items()} | {
+    "one_field, smaller image": (KINDS["one_field"], _SMALLER),
+    "one_field, fonts of training": (replace(KINDS["one_field"], fonts=PLAIN_FONTS), _SAME),
+}
 
 
 class Reader:

@@ -6,7 +6,6 @@ from random import Random
 from training.world import words
 from training.world.canvas import Box, Canvas, Colour, Thing, Written, text_width
 
-_SIGN_FONTS = ("dejavu bold", "roboto bold", "source sans bold")
 _WHITE, _BLACK = (255, 255, 255), (0, 0, 0)
 
 
@@ -28,11 +27,11 @@ class Shape:
     box: Box
 
 
-def draw_signs(canvas: Canvas, random: Random, count: int) -> list[Sign]:
-    """Draws up to `count` signs, of different colours, where there is room."""
-    drawn = []
+def draw_signs(canvas: Canvas, random: Random, count: int, fonts: tuple[str, ...]) -> list[Sign]:
+    """Draws up to `count` signs, of different colours, where there is room, in the bold ones of the fonts if there are."""
+    drawn, bold = [], [font for font in fonts if font.endswith("bold")] or fonts
     for colour in random.sample(sorted(words.COLOURS), count):
-        text, font, size = random.choice(words.SIGN_WORDS), random.choice(_SIGN_FONTS), random.randint(13, 22)
+        text, font, size = random.choice(words.SIGN_WORDS), random.choice(bold), random.randint(13, 22)
         width, height = text_width(text, font, size) + 12, round(size * 1.3) + 8
         box = canvas.find_place(random, width, height, margin=3)
         if box is None:

@@ -19,6 +19,7 @@ from training.world.canvas import CELL, SMALLEST, Box, Canvas, Colour, Glyph, Po
 from training.world.charts import draw_chart
 from training.world.clutter import draw_clutter
 from training.world.fields import draw_fields
+from training.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from training.world.forms import draw_form
 from training.world.layout import SPLITS, AnyLayout, pick_layout, stable_hash
 from training.world.objects import draw_shapes, draw_signs
@@ -57,12 +58,14 @@ def make_page(
     `cells` is (rows, columns) of 16 x 16 pixels; `shown` draws the page at `cells` and then scales it to that many cells,
     all places with it. A held-out page has a layout family and values that no train page has: both spaces are
     partitioned by a hash (`layout_split`, `value_split`) and drawn from their own part only; the seeds are salted with
-    the split. `ValueError` for an unknown split, a page below 4 rows or 8 columns (6 rows for forms, 8 for tables and
+    the split. Where the style leaves the fonts open, it has fonts that no train page has too. `ValueError` for an unknown split, a page below 4 rows or 8 columns (6 rows for forms, 8 for tables and
     charts), or a style whose questions no page of that size offers.
     """
     if split not in SPLITS:
         raise ValueError(f"split={split!r} is not one of {', '.join(SPLITS)}")
     style = style or Style()
+    if split == "held_out" and style.fonts == TRAIN_FONTS:
+        style = replace(style, fonts=HELD_OUT_FONTS)
     rows, columns = _SMALLEST_GRIDS.get(style.content, (4, 8))
     if cells[0] < rows or cells[1] < columns:
         raise ValueError(f"cells={cells} is too small to write on; give at least {rows} rows and {columns} columns")
@@ -128,7 +131,7 @@ def _fields_page(canvas: Canvas, random: Random, layout, split: str, style: Styl
         fields = draw_fields(canvas, random, layout, split, style, labels[count:], 1)
     if len(fields) < min(1, count):
         return [], []
-    signs = draw_signs(canvas, random, random.randint(*style.signs))
+    signs = draw_signs(canvas, random, random.randint(*style.signs), style.fonts)
     number = random.randint(*style.shapes)
     kinds, colours = random.sample(words.SHAPES, number), random.sample(sorted(words.COLOURS), number)
     shapes = draw_shapes(canvas, random, kinds, colours)

@@ -16,7 +16,7 @@ _MOST_OF_A_KIND = 5
 def draw_scene(canvas: Canvas, random: Random, layout: SceneLayout, style: Style) -> tuple[list[Sign], list[Shape]]:
     """Draws the background, then signs and shapes of one to four kinds, five of a kind at most."""
     _draw_background(canvas, random, layout)
-    signs = draw_signs(canvas, random, random.randint(*style.signs))
+    signs = draw_signs(canvas, random, random.randint(*style.signs), style.fonts)
     kinds, count = [], random.randint(*style.shapes)
     several = random.sample(words.SHAPES, random.randint(1, 4))
     for _ in range(count):
