@@ -240,7 +240,7 @@ class ParticipatoryScorer(nn.Module):
             found = F.gelu(self.mix(torch.cat([cells, matched], dim=-1)))
             along = _along_axes(found.view(height, width, -1)).flatten(0, 1)
             score = self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1))))
-            return self.gate.float() * torch.tanh(score).view(height, width) * query_mask.any()
+            return self.gate.float() * torch.asinh(score).view(height, width) * query_mask.any()
 
     def _attention(self, cells: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         # One more key, whose value is zero, takes the attention of cells that match no word: without it softmax would

@@ -144,7 +144,7 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     shown = shown or cells
     pages = []
     for index in range(size):
-        style = random.choice(stage.styles)
+        style = random.choice(stage.styles_of(cells, shown))
         pages.append(make_page(seed * 1009 + index, split, cells, style, shown))
     asked = 1 if split == "held_out" else stage.questions
     conversations = [conversation(shown, list(page.questions[:asked])) for page in pages]

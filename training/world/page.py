@@ -58,8 +58,11 @@ def make_page(
     `cells` is (rows, columns) of 16 x 16 pixels; `shown` draws the page at `cells` and then scales it to that many cells,
     all places with it. A held-out page has a layout family and values that no train page has: both spaces are
     partitioned by a hash (`layout_split`, `value_split`) and drawn from their own part only; the seeds are salted with
-    the split. Where the style leaves the fonts open, it has fonts that no train page has too. `ValueError` for an unknown split, a page below 4 rows or 8 columns (6 rows for forms, 8 for tables and
-    charts), or a style whose questions no page of that size offers.
+    the split. Where the style leaves the fonts open, its fonts are held out too.
+
+    Raises:
+        ValueError: an unknown split, a page below 4 rows or 8 columns (6 rows for forms, 8 for tables and charts), or a
+            style whose questions no page of that size offers.
     """
     if split not in SPLITS:
         raise ValueError(f"split={split!r} is not one of {', '.join(SPLITS)}")
