@@ -111,7 +111,7 @@ class AdaptiveTensionBalancer(nn.Module):
         """The balance of one image.
 
         Args:
-            scores: "information" and "perspective" in [0, 1], "participation" in [-1, 1], each (t, h, w) float32.
+            scores: "information" and "perspective" in [0, 1], "participation" of either sign, each (t, h, w) float32.
             query: (Tq, query_size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
             budget: tokens to spend.
         """

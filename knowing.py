@@ -218,7 +218,9 @@ class ParticipatoryScorer(nn.Module):
         query: torch.Tensor,
         query_mask: torch.Tensor,
     ) -> torch.Tensor:
-        """(h, w) float32: gate * a score in (-1, 1). Exactly 0 before training, and always where there is no question.
+        """(h, w) float32: gate * asinh of a score. Exactly 0 before training, and always where there is no question.
+
+        asinh keeps the map within a few units, but unlike tanh it never flattens: cells keep their order and a gradient.
 
         texture (texture_channels, h, w); merger_inputs (h * w, merger_input_size) in raster order of the cells;
         deepstack, one (h * w, size) per entry of `deepstack_sizes`, possibly none; query (Tq, query_size), query_mask

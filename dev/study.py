@@ -1,0 +1,179 @@
+"""What each training signal, and each part of the allocator, is worth: trains many short runs and measures each.
+
+    python dev/study.py signals --model checkpoints/arrcoc-small --out results/signals.csv
+    python dev/study.py parts --model checkpoints/arrcoc-small --out results/parts.csv
+
+Every run sees the same number of pages and is measured on the same held-out pages of the drawn world: evidence recall and exact
+match at 10% and 25% of the tokens. A run that stands in the file already is left out, so a stopped study goes on.
+"""
+
+import argparse
+import contextlib
+import csv
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+from arrcoc import balancing, knowing
+from evaluation import run
+from training import train_allocator
+
+SIGNALS = {
+    name: name
+    for name in (
+        "evidence", "distill_attention", "distill_answer", "lm_straight_through", "lm_gates", "lm_gumbel",
+        "lm_soft_topk", "evidence=1,distill_attention=0.1", "evidence=1,lm_straight_through=0.3",
+        "evidence=1,distill_attention=0.1,entropy=0.1", "evidence=1,distill_attention=0.1,tension=0.1",
+    )
+}  # fmt: skip
+
+
+def _without_input(place: int):
+    """Participation with one of its inputs (0 texture, 1 merger inputs, 2 DeepStack levels) zeroed."""
+    plain = knowing.ParticipatoryScorer.forward
+
+    def forward(self, *inputs):
+        inputs = list(inputs)
+        given = inputs[place]
+        inputs[place] = [torch.zeros_like(x) for x in given] if isinstance(given, list) else torch.zeros_like(given)
+        return plain(self, *inputs)
+
+    return mock.patch.object(knowing.ParticipatoryScorer, "forward", forward)
+
+
+def _without_axes():
+    return mock.patch.object(
+        knowing, "_along_axes", lambda found: found.new_zeros(*found.shape[:2], 2 * found.shape[2])
+    )
+
+
+def _without_tensions():
+    plain = balancing.AdaptiveTensionBalancer.forward
+
+    def forward(self, scores, query, budget):
+        self.tension.requires_grad_(False)
+        return plain(self, scores, query, budget)
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch.object(balancing, "scene_prior", return_value=torch.zeros(3)))
+    stack.enter_context(mock.patch.object(balancing.AdaptiveTensionBalancer, "forward", forward))
+    return stack
+
+
+# name: (what is patched while training and measuring, dials of both)
+PARTS = {
+    "all": (contextlib.nullcontext, ()),
+    "without the question": (contextlib.nullcontext, ("query_blind",)),
+    "without textures in participation": (lambda: _without_input(0), ()),
+    "without merger inputs": (lambda: _without_input(1), ()),
+    "without DeepStack levels": (lambda: _without_input(2), ()),
+    "without row and column context": (_without_axes, ()),
+    "without information": (contextlib.nullcontext, ("information_weight=0",)),
+    "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),
+    "without tensions": (_without_tensions, ()),
+    "without diversity": (contextlib.nullcontext, ("diversity=0",)),
+    "without coverage floor": (contextlib.nullcontext, ("coverage_floor=0",)),
+    "depth: min_deepstack_levels=1": (contextlib.nullcontext, ("min_deepstack_levels=1",)),
+    "pooled cells and adapter: coarse_share=0.25": (contextlib.nullcontext, ("coarse_share=0.25",)),
+}
+
+
+def train_and_measure(options, name: str, seed: int) -> dict:
+    """One run: its seconds of training, and evidence recall and exact match at each budget."""
+    patch, dials = PARTS[name] if options.study == "parts" else (contextlib.nullcontext, ())
+    signals = SIGNALS[name] if options.study == "signals" else options.signals
+    dials = list(dials)
+    scorer = "query_blind" if "query_blind" in dials else "arrcoc"
+    dials = [dial for dial in dials if dial != "query_blind"]
+    with tempfile.TemporaryDirectory() as scratch, patch():
+        out = Path(scratch)
+        started = time.perf_counter()
+        trained = train_allocator.main(
+            ["--model", options.model, "--data", options.data, "--out", str(out / "train"), "--signals", signals,
+             "--scorer", scorer, "--steps", str(options.steps), "--batch-size", str(options.batch_size), "--seed", str(seed),
+             "--reset", "--quiet", "--set", *dials]
+        )  # fmt: skip
+        seconds = time.perf_counter() - started
+        rows = run.main(
+            ["--model", options.model, "--data", options.data, "--limit", str(options.limit), "--allocator", str(trained),
+             "--methods", "arrcoc", "--budgets", "0.1,0.25", "--timing", "0", "--out", str(out / "measured"), "--set", *dials]
+        )  # fmt: skip
+        with (out / "measured.csv").open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["family"] == "all"]
+    found = {"name": name, "seed": seed, "steps": options.steps, "seconds": round(seconds, 1)}
+    for row in rows:
+        for metric in ("evidence_recall", "exact_match"):
+            found[f"{metric} at {row['budget']}"] = round(float(row[metric]), 4)
+    return found
+
+
+def table(rows: list[dict]) -> str:
+    """Mean and range over the seeds, as Markdown, best recall at the smallest budget first."""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row["name"]].append(row)
+    columns = [name for name in rows[0] if " at " in name]
+    lines = ["| | seeds | seconds | " + " | ".join(columns) + " |", "|---" * (len(columns) + 3) + "|"]
+
+    def cell(group, column):
+        values = [100 * float(row[column]) for row in group]
+        return f"{statistics.mean(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+
+    ordered = sorted(groups.items(), key=lambda item: -statistics.mean(float(r[columns[0]]) for r in item[1]))
+    for name, group in ordered:
+        seconds = statistics.mean(float(row["seconds"]) for row in group)
+        cells = " | ".join(cell(group, column) for column in columns)
+        lines.append(f"| {name} | {len(group)} | {seconds:.0f} | {cells} |")
+    return "\n".join(lines)
+
+
+def read(path: Path) -> list[dict]:
+    """The rows that are there."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def main(arguments: list[str] | None = None):
+    """Command line of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", choices=("signals", "parts"))
+    parser.add_argument("--model", default="checkpoints/arrcoc-small")
+    parser.add_argument("--data", default="world?grids=12x12")
+    parser.add_argument("--signals", default=train_allocator.DEFAULT_SIGNALS["arrcoc"], help="of the study of parts")
+    parser.add_argument("--names", nargs="+", help="only these runs")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--limit", type=int, default=240, help="held-out questions")
+    parser.add_argument("--shard", default="0/1", help="which part of the runs, for several processes at once")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    names = options.names or list(SIGNALS if options.study == "signals" else PARTS)
+    which, shards = map(int, options.shard.split("/"))
+    todo = [(name, seed) for seed in range(options.seeds) for name in names][which::shards]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for name, seed in todo:
+        if any(row["name"] == name and int(row["seed"]) == seed for row in read(options.out)):
+            continue
+        row = train_and_measure(options, name, seed)
+        new = not options.out.exists()
+        with options.out.open("a", newline="") as file:
+            writer = csv.DictWriter(file, row)
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+        print(json.dumps(row), file=sys.stderr, flush=True)
+    print(table(read(options.out)))
+
+
+if __name__ == "__main__":
+    main()
