@@ -5,11 +5,13 @@ import difflib
 import hashlib
 import importlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, Qwen3VLConfig
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
@@ -19,6 +21,8 @@ from evaluation.records import picture_fingerprint
 from training.data import load_examples
 
 OURS = ("arrcoc_qwen3_vl", "qwen3_vl")  # model types that our class loads
+# The allocator's own fields: a change of the others would break the weights' meaning.
+DIALS = sorted(set(ARRCOCQwen3VLConfig.__dataclass_fields__) - set(Qwen3VLConfig.__dataclass_fields__))
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -40,7 +44,13 @@ def add_options(parser: argparse.ArgumentParser, methods: str, budgets: str):
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default: %(default)s)")
     add("--set", nargs="*", default=[], metavar="DIAL=VALUE", help="dials of the allocator's configuration")
     add("--allocator", type=Path, metavar="FILE", help="a trained allocator, put onto the model")
-    add("--baseline-weights", type=Path, metavar="DIR", help="weights of the learned baselines, NAME.safetensors each")
+    add(
+        "--baseline-weights",
+        type=Path,
+        metavar="DIR",
+        help="weights of the learned baselines: DIR/NAME.safetensors or, as training.train_allocator --out DIR/NAME writes them, "
+        "DIR/NAME/NAME.safetensors",
+    )
     add("--resamples", type=count, default=2000, help="of the bootstrap (default: %(default)s)")
 
 
@@ -49,16 +59,18 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
     try:
         options.methods = _methods(options.methods)
         options.budgets = parse_budgets(options.budgets)
-        options.dials = _dials(options.set)
-        options.device = str(torch.device(options.device))
-    except (ValueError, RuntimeError) as error:
+        options.dials = parse_dials(options.set)
+        options.device = str(torch.empty(0, device=options.device).device)
+    except ValueError as error:
         parser.error(str(error))
+    except (RuntimeError, AssertionError) as error:
+        parser.error(f"--device {options.device} can't be used; pass 'cpu' or a device that is there ({error})")
     for name, path in (("--allocator", options.allocator), ("--baseline-weights", options.baseline_weights)):
         if path is not None and not path.exists():
             parser.error(f"{name} {path} is not there")
     if options.baseline_weights is not None and not options.baseline_weights.is_dir():
         parser.error(
-            f"--baseline-weights {options.baseline_weights} is no folder; pass the one that holds NAME.safetensors"
+            f"--baseline-weights {options.baseline_weights} is no folder; pass the one that holds the methods' weights"
         )
     try:
         options.model_type = AutoConfig.from_pretrained(options.model, trust_remote_code=False).model_type
@@ -97,8 +109,6 @@ def load_model(parser: argparse.ArgumentParser, options: argparse.Namespace):
     try:
         processor = processor_class.from_pretrained(options.model)
         model = model_class.from_pretrained(options.model, dtype=getattr(torch, options.dtype), **options.dials)
-        if ours:  # loaded from a stock folder, the instance would keep the stock name
-            model.config.model_type = type(model.config).model_type
         if options.allocator is not None:
             # Imported late: only a run with an allocator's file needs training's dependencies.
             from training.allocator import load_allocator
@@ -107,6 +117,8 @@ def load_model(parser: argparse.ArgumentParser, options: argparse.Namespace):
             for dial, value in options.dials.items():
                 setattr(model.config, dial, value)
         model = model.to(options.device).eval()
+    except StrictDataclassError as error:
+        parser.error(f"--set {' '.join(options.set)}: {' '.join(str(error).split())}")
     except (OSError, ValueError, RuntimeError) as error:
         parser.error(f"--model {options.model} can't be loaded: {error}")
     for name in options.methods:
@@ -125,7 +137,7 @@ def _unready(name: str, model, weights: Path | None) -> str | None:
     if weights is None:
         return f"it is learned; pass --baseline-weights DIR with {name}.safetensors"
     try:
-        module.load_weights(model, weights / f"{name}.safetensors")
+        module.load_weights(model, weights_file(weights, name))
     except (OSError, ValueError) as error:
         return str(error)
     return None
@@ -158,13 +170,26 @@ def count(text: str) -> int:
     return int(text)
 
 
-def folder_fingerprint(folder: Path | None) -> str | None:
-    """Hash of the names and contents of a folder's safetensors files; None without a folder."""
+def weights_file(folder: Path, name: str) -> Path:
+    """The file of a learned baseline: `NAME.safetensors` in the folder, or in its sub-folder NAME, where training wrote it.
+
+    Raises:
+        ValueError: both are there, and which is meant can't be told.
+    """
+    near, below = folder / f"{name}.safetensors", folder / name / f"{name}.safetensors"
+    if near.is_file() and below.is_file():
+        raise ValueError(f"there are {near} and {below}; keep the one that is meant")
+    return below if below.is_file() else near
+
+
+def weights_fingerprint(folder: Path | None, methods: Sequence[str]) -> str | None:
+    """Hash of the weights' files of the methods that have one; None without a folder."""
     if folder is None:
         return None
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        digest.update(path.name.encode() + path.read_bytes())
+    for name in sorted(methods):
+        if (path := weights_file(folder, name)).is_file():
+            digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -180,14 +205,19 @@ def _methods(text: str) -> tuple[str, ...]:
     return names
 
 
-def _dials(pairs: list[str]) -> dict:
+def parse_dials(pairs: Sequence[str]) -> dict:
+    """The dials of `DIAL=VALUE` texts by name; their values are checked by the configuration that takes them.
+
+    Raises:
+        ValueError: a text has another form, or names no dial or one that was named before.
+    """
     dials = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"--set {pair!r} is no DIAL=VALUE; write for instance --set coverage_floor=0.1")
-        if name not in ARRCOCQwen3VLConfig.__dataclass_fields__:
-            near = difflib.get_close_matches(name, ARRCOCQwen3VLConfig.__dataclass_fields__, n=1)
+        if name not in DIALS:
+            near = difflib.get_close_matches(name, DIALS, n=1)
             raise ValueError(
                 f"--set {name!r} is no dial of the configuration" + (f"; did you mean {near[0]!r}?" if near else "")
             )

@@ -89,6 +89,10 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
         parser.error(f"--timing {options.timing} is below 0; pass a count of questions, or 0 for no timing")
     if options.out.is_dir():
         parser.error(f"--out {options.out} is a folder; pass the files' common beginning, such as {options.out}/NAME")
+    try:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {options.out} can't be written ({error}); pass a path in a folder of yours")
     loading.check_options(parser, options)
     if FULL in options.methods and FULL not in options.budgets:
         options.budgets = (*options.budgets, FULL)
@@ -100,7 +104,7 @@ def header_of(options: argparse.Namespace, model, examples, facts: Sequence[Fact
     return {
         **{name: getattr(options, name) for name in ANSWERING},
         "model": model_fingerprint(model),
-        "baseline_weights": loading.folder_fingerprint(options.baseline_weights),
+        "baseline_weights": loading.weights_fingerprint(options.baseline_weights, options.methods),
         "data_content": data_fingerprint(examples, [fact.picture for fact in facts]),
     }
 
@@ -116,6 +120,8 @@ def main(arguments: list[str] | None = None):
         records = Records(options.out.with_name(options.out.name + ".jsonl"), header, options.restart)
     except RecordsMismatch as error:
         parser.error(str(error))
+    except OSError as error:
+        parser.error(f"--out {options.out} can't be written ({error}); pass a path in a folder of yours")
     runs = runs_of(options.methods, options.budgets)
     answers = evaluate(model, processor, examples, facts, runs, records, options.batch_size, options.max_new_tokens)
     ratios = {}

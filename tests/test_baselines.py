@@ -22,7 +22,7 @@ from evaluation.baselines import (
 from evaluation.baselines.divprune import most_diverse
 from evaluation.baselines.last_block import watch_last_block
 
-LEARNED = {"vision_selector", "glimpse_prune"}  # their tests lie with them
+LEARNED = {"vision_selector", "glimpse_prune", "query_blind"}  # their tests lie with them
 NAMES = [name for name in baselines.METHODS if name not in LEARNED]
 CHOOSING = ("arrcoc", "random", "strided", "divprune", "cdpruner", "oracle", "visionzip")
 MERGING = ("pooling", "tome")

@@ -372,11 +372,27 @@ def test_participation_depends_on_the_question_and_on_the_cell():
     scorer, given = participant(gate=1.0), arguments()
     score = scorer(**given)
     assert score.std() > 1e-3
-    assert score.abs().amax() < 1
+    assert score.isfinite().all()
     assert (scorer(**(given | {"query": given["query"].flip(1)})) - score).abs().amax() > 1e-3
     for name in ("texture", "merger_inputs"):
         assert (scorer(**(given | {name: given[name].flip(1)})) - score).abs().amax() > 1e-3, name
     assert (scorer(**(given | {"deepstack": given["deepstack"][::-1]})) - score).abs().amax() > 1e-3
+
+
+def test_participation_keeps_the_order_of_large_scores_and_their_gradient():
+    """gate * asinh(score): finite, in proportion to the gate, and never flat, however large the score behind it."""
+    scorer, given = participant(gate=1.0), arguments()
+    small = scorer(**given).detach()
+    torch.testing.assert_close(participant(gate=3.0)(**given).detach(), 3 * small)
+    with torch.no_grad():
+        for parameter in scorer.score.parameters():
+            parameter.mul_(1e6)
+    large = scorer(**given)
+    assert large.isfinite().all()
+    torch.testing.assert_close(large, torch.asinh(1e6 * torch.sinh(small)), rtol=1e-4, atol=1e-4)
+    assert torch.equal(large.flatten().argsort(), small.flatten().argsort())
+    large.sum().backward()
+    assert scorer.gate.grad.abs() > 1
 
 
 def test_participation_without_a_question_is_exactly_zero():

@@ -19,6 +19,7 @@ TEMPORAL_PATCH = 2  # frames; a still image is shown twice, as stock does
 MIN_CELLS, MAX_CELLS = 4, 40 * 40  # an image below or above is resized by the image processor
 MAX_VIDEO_CELLS = 64 * 1024  # of all frames together
 VOCABULARY = 1024  # the tokenizer's, with room to grow
+HEADS = "heads.safetensors"  # beside an exported model: the auxiliary heads, for training it further
 
 
 def build_config() -> Qwen3VLConfig:

@@ -56,9 +56,9 @@ _TRAINED = {**KINDS, "table": replace(KINDS["table"], families=("table",))}  # n
 _WORLD = tuple(
     _TRAINED[kind]
     for kind in (
-        "one_field", "several_fields", "several_fields", "form", "form", "crowded", "crowded", "table", "table",
-        "table", "chart", "chart", "scene", "scene", "near_identical", "corner", "small_print", "small_print", "noise",
-        "absent", "empty_complex", "gist",
+        "one_field", "several_fields", "several_fields", "form", "form", "crowded", "table", "table", "table", "chart",
+        "chart", "scene", "scene", "near_identical", "corner", "small_print", "noise", "absent", "absent",
+        "empty_complex", "gist",
     )
 )  # fmt: skip
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from training.allocator import load_allocator
+from training.base_model import HEADS
 from upload import CODE_FILES, DEFAULT_CHECKPOINT, files_of, stage
 
 
 def export(base: Path, out: Path, allocator: Path | None = None):
     """Writes to `out` what a staged folder of `base` has beside the code, which the repository holds already.
 
-    Earlier files in `out` are replaced. Without a trained `allocator` a neutral one comes from a fixed seed, so the same
+    Earlier files in `out` are replaced; the auxiliary heads of its training are kept beside it. Without a trained `allocator` a neutral one comes from a fixed seed, so the same
     base gives the same files.
     """
     with tempfile.TemporaryDirectory() as scratch:
@@ -32,6 +33,8 @@ def export(base: Path, out: Path, allocator: Path | None = None):
         for name in files_of(staged):
             if name not in CODE_FILES and name != "README.md":
                 shutil.copyfile(staged / name, out / name)
+        if (base / HEADS).exists():
+            shutil.copyfile(base / HEADS, out / HEADS)
 
 
 def main(arguments: list[str] | None = None):

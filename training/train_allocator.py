@@ -7,15 +7,18 @@ is installed, and at the end allocator.safetensors, or SCORER.safetensors for an
 import argparse
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 import torch
-from transformers import TrainingArguments, set_seed
+from huggingface_hub.errors import StrictDataclassError
+from transformers import SchedulerType, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from evaluation.loading import parse_dials
 from training.adapt import ADAPTS, adapt, merged, tuned_tensors
 from training.allocator import load_allocator, save_allocator, save_baseline, write_tensors
 from training.allocator_batches import SHARES, AllocatorCollator, ListSource, MixedSource
@@ -88,9 +91,10 @@ def make_learner(options: argparse.Namespace) -> tuple[AllocatorLearner, ARRCOCP
     """The base with its scorer and signals, in the phase that is asked for, and its processor."""
     processor = ARRCOCProcessor.from_pretrained(options.model)
     dtype = getattr(torch, options.base_dtype)
-    dials = {name: json.loads(value) for name, value in (pair.split("=", 1) for pair in options.set)}
     set_seed(options.seed)  # new parameters come from it
-    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=dtype, **dials)
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(
+        options.model, dtype=dtype, **parse_dials(options.set)
+    )
     if options.reset:
         model.model.arrcoc = type(model.model.arrcoc)(model.config)
     if options.allocator:
@@ -161,7 +165,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add("--weight-decay", type=float, default=0.01)
     add("--warmup", type=int, default=20, help="steps")
-    add("--schedule", default="cosine", help="of the learning rate, by transformers' names")
+    add(
+        "--schedule",
+        default="cosine",
+        choices=[kind.value for kind in SchedulerType],
+        help="of the learning rate",
+    )
     add("--phase", type=int, choices=(1, 2), default=1, help="1: the scorer alone; 2: the language model too")
     add("--adapt", choices=ADAPTS, default="lora", help="phase 2: LoRA on the top layers, or these layers themselves")
     add("--layers", type=int, default=2, help="phase 2: how many of the top layers")
@@ -183,11 +192,28 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options.signals = options.signals or DEFAULT_SIGNALS[options.scorer]
     try:
         parse_signals(options.signals)
+        parse_dials(options.set)
+        _check_numbers(options)
     except ValueError as error:
         parser.error(str(error))
     if options.scorer in ("vision_selector", "glimpse_prune") and (options.export or options.allocator):
         parser.error(f"--export and --allocator are of the allocator; {options.scorer} writes its own file")
     return options
+
+
+def _check_numbers(options: argparse.Namespace) -> None:
+    least = dict.fromkeys(("steps", "batch_size", "accumulate", "layers", "rank", "log_every", "save_every", "keep"), 1)
+    for name, low in (least | {"limit": 1, "warmup": 0, "seed": 0, "workers": 0}).items():
+        value = getattr(options, name)
+        if value is not None and value < low:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on")
+    for name in ("learning_rate", "gate_factor", "weight_decay"):
+        value = getattr(options, name)
+        if not (0 < value < math.inf or (name == "weight_decay" and value == 0)):
+            raise ValueError(f"--{name.replace('_', '-')} {value}: pass a finite number above 0")
+    low, high = options.shares
+    if not 0 < low <= high < 1:
+        raise ValueError(f"--shares {low} {high}: pass 0 < LOW <= HIGH < 1, such as 0.04 0.6")
 
 
 def main(arguments: list[str] | None = None) -> Path:
@@ -198,12 +224,15 @@ def main(arguments: list[str] | None = None) -> Path:
         raise SystemExit(f"{options.out} has no checkpoint, nothing to resume; start without --resume")
     if not options.resume and options.out.is_dir() and get_last_checkpoint(str(options.out)):
         raise SystemExit(f"{options.out} holds checkpoints of an earlier run; pass --resume, or another --out")
-    source = make_source(options.data, options.seed, options.limit, options.skip_bad)
-    learner, processor = make_learner(options)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        source = make_source(options.data, options.seed, options.limit, options.skip_bad)
+        learner, processor = make_learner(options)
+    except (ValueError, OSError, ImportError, StrictDataclassError) as error:
+        raise SystemExit(f"error: {error}") from error
     collator = AllocatorCollator(
         processor, learner.needs_language, learner.needs_prompt, tuple(options.shares), options.seed
     )
-    options.out.mkdir(parents=True, exist_ok=True)
     trainer = AllocatorTrainer(learner, training_arguments(options), source, collator, options.gate_factor)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     path = finish(trainer, processor, options)

@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from training import parallel
-from training.base_model import build_model, export
+from training.base_model import HEADS, build_model, export
 from training.batches import Batches, make_batch
 from training.curriculum import STAGES, Stage
 from training.speed import speed_up
@@ -63,14 +64,28 @@ class Trainer:
         self.step, self.stage = saved["step"], saved["stage"]
         self.cooling_since, self.best = saved["cooling_since"], saved["best"]
 
+    def begin(self, folder: Path) -> None:
+        """Takes the weights of a stock or ARR-COC folder of this geometry, and those of the auxiliary heads from `HEADS` in it
+        where they are there. The optimiser starts anew."""
+        weights = load_file(folder / "model.safetensors")
+        missing = self.model.load_state_dict(weights, strict=False).missing_keys
+        if set(missing) - {"lm_head.weight"}:  # tied to the embeddings
+            raise ValueError(
+                f"{folder} lacks {missing[0]} and {len(missing) - 1} more tensors; pass a folder of this geometry"
+            )
+        if (folder / HEADS).exists():
+            self.glyph_head.load_state_dict(load_file(folder / HEADS))
+
     def save(self) -> None:
-        """Writes the state file, whole or not at all, and the export; the first process only."""
+        """Writes the state file, whole or not at all, the export, and the auxiliary heads; the first process only."""
         if self.rank:
             return
         path = self.options.out / "state.pt"
         torch.save(self.state(), path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
         export(self.model, self.options.out / "export")
+        heads = {name: tensor.to("cpu", torch.bfloat16) for name, tensor in self.glyph_head.state_dict().items()}
+        save_file(heads, self.options.out / "export" / HEADS)
 
     def learning_rate(self) -> float:
         """Linear warm-up, then constant, then a cosine to a twentieth from the step on that the cool-down began."""
@@ -172,6 +187,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/base"), help="folder for state, metrics and export")
     parser.add_argument("--resume", action="store_true", help="go on from state.pt under --out")
+    parser.add_argument("--begin", type=Path, help="begin from this folder's weights, such as checkpoints/arrcoc-small")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch-size", type=int, default=64, help="pages per step, of all processes together")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
@@ -204,6 +220,8 @@ def main(arguments: list[str] | None = None) -> list[dict]:
     others = parallel.launch(options.processes, sys.argv[1:] if arguments is None else arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(options)
+    if options.begin:
+        trainer.begin(options.begin)
     if options.resume:
         trainer.load(options.out / "state.pt")
     if options.stage:

@@ -20,6 +20,7 @@ METHODS = {
     "cdpruner": ("evaluation.baselines.cdpruner", "cdpruner"),
     "vision_selector": ("evaluation.baselines.vision_selector", "vision_selector"),
     "glimpse_prune": ("evaluation.baselines.glimpse_prune", "glimpse_prune"),
+    "query_blind": ("evaluation.baselines.query_blind", "query_blind"),
     "oracle": ("evaluation.baselines.oracle", "oracle"),
 }
 

@@ -64,7 +64,8 @@ def cdpruner(model, processor, examples, budgets) -> Prepared:
     """Inputs with the K cells of each picture that a determinantal point process conditioned on the question chooses.
 
     Qwen3-VL has no text encoder aligned with its ViT, so relevance is the cosine between the visual tokens and the question's
-    input embeddings, both in the language model's space, with the sign that the paper gives it.
+    input embeddings, both in the language model's space, with the sign of the paper's text: what resembles the question is
+    relevant. The published code for LLaVA negates the cosine of CLIP's embeddings.
     """
     encoded = encode(model, processor, examples, budgets)
     plans = []

@@ -38,8 +38,11 @@ Method = Callable[..., Prepared]
 
 
 def is_arrcoc(model) -> bool:
-    """Whether `model` is an `ARRCOCQwen3VLForConditionalGeneration`, also one that the Hub loader made."""
-    return getattr(model.config, "model_type", None) == "arrcoc_qwen3_vl"
+    """Whether `model` is an `ARRCOCQwen3VLForConditionalGeneration`, also one that the Hub loader made.
+
+    The configuration's class tells: loaded from a stock folder, its instance keeps the stock name.
+    """
+    return getattr(type(model.config), "model_type", None) == "arrcoc_qwen3_vl"
 
 
 def prompt(processor, examples, **processor_kwargs) -> BatchFeature:

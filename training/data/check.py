@@ -16,6 +16,8 @@ from arrcoc.picture import open_picture
 LISTED = 5  # problems of one kind that a report spells out
 REQUIRED = ("question", "answers")
 OPTIONAL = ("evidence", "family")
+MAX_ASPECT = 200  # Qwen-VL's processors refuse longer strips
+_PLACEHOLDERS = ("<|image_pad|>", "<|video_pad|>")  # of Qwen-VL's prompts
 _OTHER_NAMES = {
     "file_name": ("filename", "file", "image", "image_path", "path", "picture"),
     "question": ("query", "prompt", "text", "utterance"),
@@ -116,6 +118,8 @@ def check_record(record: Mapping, place: str, problems: Problems) -> dict | None
         problems.add(place, "wrong type", f"question is {_shown(question)}; give a text")
     elif not question.strip():
         problems.add(place, "empty question", "question has no text")
+    else:
+        _check_text("question", question, place, problems)
     if not (family is None or isinstance(family, str)):
         problems.add(place, "wrong type", f"family is {_shown(family)}; give a text, or leave it out")
     answers = _answers(record["answers"], place, problems)
@@ -134,9 +138,21 @@ def _answers(value, place: str, problems: Problems) -> tuple[str, ...]:
         if not isinstance(answer, str):
             problems.add(place, "wrong type", f"answers holds {_shown(answer)}; give texts, numbers in quotes")
             return ()
+        _check_text("answers", answer, place, problems)
     if not all(answer.strip() for answer in answers):
         problems.add(place, "no answer", "answers holds an empty text")
     return tuple(answers)
+
+
+def _check_text(name: str, text: str, place: str, problems: Problems) -> None:
+    """Notes a text that a tokenizer refuses, or takes for a picture's place."""
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
+        problems.add(
+            place, "bad text", f"{name} holds half of a character (a lone surrogate): {_shown(text)}; correct it"
+        )
+    for mark in _PLACEHOLDERS:
+        if mark in text:
+            problems.add(place, "bad text", f"{name} holds {mark}, which stands for a picture; take it out")
 
 
 def _boxes(value, place: str, problems: Problems) -> tuple:
@@ -153,13 +169,20 @@ def _boxes(value, place: str, problems: Problems) -> tuple:
         numbers = isinstance(box, (list, tuple)) and len(box) == 4
         if not numbers or not all(isinstance(x, Real) and not isinstance(x, bool) for x in box):
             problems.add(place, "wrong type", f"evidence holds {_shown(box)}; {wanted}")
-        elif not all(math.isfinite(x) for x in box):
-            problems.add(place, "bad box", f"the box {list(box)} has a value that is not finite")
-        elif box[0] >= box[2] or box[1] >= box[3]:
+        elif not all(_is_finite(x) for x in box):
+            problems.add(place, "bad box", f"the box {_shown(box)} has a value that is not finite")
+        elif box[0] >= box[2] or box[1] >= box[3] or not (box[2] - box[0]) * (box[3] - box[1]):
             problems.add(place, "bad box", f"the box {list(box)} has no area: left < right and top < bottom are wanted")
         else:
             boxes.append(tuple(box))
     return tuple(boxes)
+
+
+def _is_finite(number) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond float's range
+        return False
 
 
 def check_boxes(boxes, size: tuple[int, int], place: str, problems: Problems) -> bool:
@@ -179,11 +202,14 @@ def picture_size(picture) -> tuple[int, int] | str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return open_picture(opener()).size
+            size = open_picture(opener()).size
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         return f"{error}; make it smaller"
     except Exception as error:  # decoders of damaged files raise all sorts
         return str(error) or type(error).__name__
+    if max(size) > MAX_ASPECT * min(size):
+        return f"{size[0]} x {size[1]} pixels are longer than {MAX_ASPECT} to 1; crop the picture"
+    return size
 
 
 class Duplicates:

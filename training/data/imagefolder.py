@@ -70,7 +70,11 @@ def _metadata_files(folder: Path, split: str | None) -> list[Path]:
     files = [path for name in _METADATA for path in folder.rglob(name) if path.is_file()]
     files.sort(key=lambda path: (len(path.parts), path))  # the folder's own first
     if not files:
-        near = sorted(path.name for path in folder.iterdir() if path.suffix in (".jsonl", ".json", ".csv", ".parquet"))
+        near = sorted(
+            path.name
+            for path in folder.iterdir()
+            if path.is_file() and path.suffix in (".jsonl", ".json", ".csv", ".parquet")
+        )
         hint = f"; there is {', '.join(near)}" if near else ""
         raise DataError(f"{folder} has no metadata.jsonl or metadata.csv{hint}. One line per question is wanted: "
                         '{"file_name": "a.png", "question": "...", "answers": ["..."]}')  # fmt: skip

@@ -44,6 +44,8 @@ def load_examples(
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit} leaves no example; pass at least 1, or None for all")
     kind, _, rest = str(spec).partition(":")
+    if not str(spec).strip():
+        raise DataError(f"the data have no name. They can be:\n{ALLOWED}")
     if Path(spec).is_dir():
         return load_imagefolder(spec, split, seed, limit, skip_bad)
     if kind not in ("world", "wikitables", "hub") and not kind.startswith("world?"):
