@@ -18,8 +18,8 @@ from upload import CODE_FILES, DEFAULT_CHECKPOINT, files_of, stage
 def export(base: Path, out: Path, allocator: Path | None = None):
     """Writes to `out` what a staged folder of `base` has beside the code, which the repository holds already.
 
-    Earlier files in `out` are replaced; the auxiliary heads of its training are kept beside it. Without a trained `allocator` a neutral one comes from a fixed seed, so the same
-    base gives the same files.
+    Earlier files in `out` are replaced; the auxiliary heads of the base's training are kept beside the model. Without a
+    trained `allocator` a neutral one comes from a fixed seed, so the same base gives the same files.
     """
     with tempfile.TemporaryDirectory() as scratch:
         staged = stage(base, Path(scratch) / "staged")
