@@ -1,5 +1,6 @@
 """The ways to answer from K visual tokens: what each keeps, where its tokens stand, and what the language model makes of them."""
 
+import json
 from dataclasses import dataclass
 
 import pytest
@@ -410,6 +411,16 @@ def test_stock_models_run_full_and_resize(tiny, stock, tiny_processor, examples)
     assert {name for name in NAMES if baselines.supports(name, stock) is None} == {"full", "resize"}
     assert "ARRCOCQwen3VLForConditionalGeneration" in baselines.supports("tome", stock)
     assert all(baselines.supports(name, tiny) is None for name in NAMES)
+
+
+def test_our_class_from_a_stock_folder_is_ours_and_is_saved_as_ours(stock, tiny, tmp_path):
+    assert baselines.is_arrcoc(tiny)
+    assert not baselines.is_arrcoc(stock)
+    stock.save_pretrained(tmp_path / "stock")
+    loaded = type(tiny).from_pretrained(tmp_path / "stock")
+    assert baselines.is_arrcoc(loaded)
+    loaded.save_pretrained(tmp_path / "ours")
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == "arrcoc_qwen3_vl"
 
 
 class FixedTiles:

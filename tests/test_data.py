@@ -227,6 +227,26 @@ def test_folders_without_usable_metadata_are_refused(tmp_path):
         load_imagefolder(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"question": "what is <|image_pad|>?"}, "stands for a picture"),
+        ({"question": "\ud800 x"}, "half of a character"),
+        ({"answers": ["\udfff"]}, "half of a character"),
+        ({"evidence": [[0, 0, 10**400, 3]]}, "not finite"),
+        ({"evidence": [[0, 0, 1e-300, 1e-300]]}, "no area"),
+        ({"file_name": "strip.png", "evidence": []}, "longer than 200 to 1"),
+    ],
+)
+def test_what_would_stop_a_run_later_is_refused_at_once(tmp_path, changes, says):
+    folder = _folder(tmp_path, {**GOOD, **changes})
+    Image.new("RGB", (201, 1)).save(folder / "strip.png")
+    with pytest.raises(DataError, match=says):
+        load_examples(str(folder))
+    with pytest.raises(DataError, match="no name"):
+        load_examples(" ")
+
+
 def test_bad_csv(tmp_path):
     folder = _folder(tmp_path, b"file_name,question,answers", b"a.png,q,x", b"a.png,q", name="metadata.csv")
     with pytest.raises(DataError, match=r"metadata\.csv:3: the row has 2 values; the header has 3 columns"):

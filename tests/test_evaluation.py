@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -311,6 +312,32 @@ def test_timing_compares_with_all_tokens_and_leaves_the_processor_out(loaded, mo
     with stopwatch.on(processor):
         processor.apply_chat_template([{"role": "user", "content": "hello"}], tokenize=False)
     assert stopwatch.seconds > 0
+
+
+def test_timing_opens_each_picture_once(loaded):
+    model, processor, examples, facts = loaded
+    opened = []
+
+    def draw():
+        opened.append(1)
+        return examples[0].image
+
+    timed = [replace(examples[0], picture=draw)]
+    timing.prefill_ratios(model, processor, timed, facts[:1], ["resize", "random"], [0.25, "full"], repeats=1)
+    assert len(opened) == 1
+
+
+def test_weights_lie_in_the_folder_or_where_training_wrote_them(tmp_path):
+    assert loading.weights_fingerprint(None, ["query_blind"]) is None
+    empty = loading.weights_fingerprint(tmp_path, ["query_blind"])
+    (tmp_path / "query_blind").mkdir()
+    below = tmp_path / "query_blind" / "query_blind.safetensors"
+    below.write_bytes(b"1")
+    assert loading.weights_file(tmp_path, "query_blind") == below
+    assert loading.weights_fingerprint(tmp_path, ["query_blind"]) != empty
+    (tmp_path / "query_blind.safetensors").write_bytes(b"2")
+    with pytest.raises(ValueError, match="keep the one"):
+        loading.weights_file(tmp_path, "query_blind")
 
 
 def test_swap_measures_both_questions(command, loaded, capsys):

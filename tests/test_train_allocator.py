@@ -230,6 +230,27 @@ def test_the_command_line_refuses_what_it_does_not_know(bad):
         train_allocator.parse(bad)
 
 
+@pytest.mark.parametrize(
+    "bad",
+    ["--steps 0", "--batch-size 0", "--limit 0", "--learning-rate nan", "--shares 0.9 0.1", "--set nope=1", "--set diversity",
+     "--seed -1", "--schedule zig", "--gate-factor nan"],
+)  # fmt: skip
+def test_numbers_and_dials_are_checked_before_anything_is_loaded(bad, capsys):
+    with pytest.raises(SystemExit):
+        train_allocator.parse(bad.split())
+    assert bad.split()[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [("--data world:nope", "has no kind"), ("--model /nowhere", "--model /nowhere can't be read"),
+     ("--allocator none.safetensors", "does not exist"), ("--set diversity=x", "diversity")],
+)  # fmt: skip
+def test_bad_data_and_files_end_in_one_message(train, tmp_path, bad, message):
+    with pytest.raises(SystemExit, match=message):
+        train(tmp_path, *bad.split())
+
+
 def test_the_world_is_a_source_and_mixes_with_others(pages):
     source = train_allocator.make_source(["world:one_field?grids=8x8", str(pages)], seed=0, limit=None, skip_bad=False)
     drawn, read = source.example(0), source.example(1)

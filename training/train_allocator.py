@@ -89,7 +89,13 @@ def training_arguments(options: argparse.Namespace) -> TrainingArguments:
 
 def make_learner(options: argparse.Namespace) -> tuple[AllocatorLearner, ARRCOCProcessor]:
     """The base with its scorer and signals, in the phase that is asked for, and its processor."""
-    processor = ARRCOCProcessor.from_pretrained(options.model)
+    try:
+        processor = ARRCOCProcessor.from_pretrained(options.model)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"--model {options.model} can't be read; pass a model's folder or Hub id ({reason})"
+        ) from error
     dtype = getattr(torch, options.base_dtype)
     set_seed(options.seed)  # new parameters come from it
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(
