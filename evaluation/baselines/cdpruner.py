@@ -1,4 +1,4 @@
-"""Tokens that are diverse given the question, after CDPruner (Zhang et al. 2025, arXiv 2506.10967, section 3)."""
+"""Tokens that are diverse given the question, after CDPruner (Zhang et al. 2025, arXiv 2506.10967)."""
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ def greedy_map(features: torch.Tensor, relevance: torch.Tensor, count: int) -> t
     """(count,) tokens of large determinant under the kernel relevance_i * cosine_ij * relevance_j.
 
     Greedy maximum a posteriori inference of a determinantal point process by an incremental Cholesky factor (Chen et al.
-    2018, arXiv 1709.05135, section 3). The kernel's rank is the width of the features at most; beyond it no token adds to the
+    2018, arXiv 1709.05135). The kernel's rank is the width of the features at most; beyond it no token adds to the
     determinant, and the most relevant of the others follow.
 
     Args:

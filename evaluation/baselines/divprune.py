@@ -1,4 +1,4 @@
-"""The most diverse tokens, after DivPrune (Alvar et al. 2025, arXiv 2503.02175, section 3)."""
+"""The most diverse tokens, after DivPrune (Alvar et al. 2025, arXiv 2503.02175)."""
 
 import torch
 import torch.nn.functional as F

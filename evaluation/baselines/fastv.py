@@ -1,4 +1,4 @@
-"""Dropping visual tokens inside the language model, after FastV (Chen et al. 2024, arXiv 2403.06764, section 4)."""
+"""Dropping visual tokens inside the language model, after FastV (Chen et al. 2024, arXiv 2403.06764)."""
 
 import torch
 from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb

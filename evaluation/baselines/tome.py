@@ -1,4 +1,4 @@
-"""Token merging by bipartite matching, after ToMe (Bolya et al. 2023, arXiv 2210.09461, section 3)."""
+"""Token merging by bipartite matching, after ToMe (Bolya et al. 2023, arXiv 2210.09461)."""
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ def merge_similar(metric: torch.Tensor, count: int, rounds: int) -> torch.Tensor
     Args:
         metric: (N, C) what is compared, by cosine.
         count: groups that are left, 1 .. N.
-        rounds: in how many equal steps (section 3, "constant schedule"). Where they don't suffice, since a round merges half
+        rounds: in how many equal steps (the constant schedule). Where they don't suffice, since a round merges half
             of the tokens at most, more follow.
     """
     groups = torch.arange(len(metric), device=metric.device)
@@ -42,7 +42,7 @@ def tome(model, processor, examples, budgets) -> Prepared:
     ToMe merges inside the ViT, a few tokens per block. DeepStack reads the ViT's grid at several depths and the patch merger needs
     whole 2 x 2 groups, so here the visual tokens are merged after the ViT, in as many rounds as it has blocks, by the keys of its
     last block. Tokens and DeepStack levels are averaged alike. A merged token stands on its member nearest to the group's middle.
-    Proportional attention (section 3, equation 1) is left out: the language model's attention stays as it is.
+    Proportional attention is left out: the language model's attention stays as it is.
     """
     with watch_last_block(model) as block:
         encoded = encode(model, processor, examples, budgets)

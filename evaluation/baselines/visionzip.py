@@ -1,4 +1,4 @@
-"""Dominant and contextual tokens, after VisionZip (Yang et al. 2024, arXiv 2412.04467, section 3)."""
+"""Dominant and contextual tokens, after VisionZip (Yang et al. 2024, arXiv 2412.04467)."""
 
 import torch
 import torch.nn.functional as F
