@@ -8,8 +8,10 @@ TORCHVISION := .torchvision/0.28.0
 IMAGE ?= demo/page.png
 BUDGET ?= 36
 MODEL ?= checkpoints/arrcoc-small
+DATA ?= world
+EVALUATED ?= world?grids=12x12
 
-.PHONY: demo test lint matrix train evaluate figures stage clean
+.PHONY: demo test lint matrix train allocator evaluate figures stage clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image "$(IMAGE)" $(if $(QUESTION),--question "$(QUESTION)") --budget "$(BUDGET)" --model "$(MODEL)"
@@ -27,8 +29,11 @@ matrix: $(VENV)/.dev
 train: $(VENV)/.train
 	$(BIN)/python -m training.train_base --out runs/base $(if $(wildcard runs/base/state.pt),--resume)
 
+allocator: $(VENV)/.train
+	$(BIN)/python -m training.train_allocator --model $(MODEL) --reset --data $(DATA) --out runs/allocator
+
 evaluate: $(VENV)/.train
-	$(BIN)/python -m evaluation.run --model $(MODEL) --data world --out results/training_free
+	$(BIN)/python -m evaluation.run --model $(MODEL) --data "$(EVALUATED)" --limit 330 --out results/world
 
 figures: $(VENV)/.train
 	$(BIN)/python -m demo.figures
