@@ -1,5 +1,6 @@
 """Batches of pages as the model takes them: patches, token ids, labels, and where each character stands."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,8 +26,8 @@ class Batch:
     """Pages of one grid. `images` (batch, height, width, 3) uint8; `input_ids`, `labels` (batch, length) long, padded at
     the right; `glyphs` (batch * cells, SLOTS) long, 0 where no character has its centre; `keys` (batch * cells,
     len(KEYS)) bool, the names that what stands in a cell can be asked for by; `pointers` (labelled places, cells) bool,
-    in the order of the labels, the cells that each answer token is read from, all False where there are none; `cells`
-    (rows, columns)."""
+    in the order of the labels, the cells that each answer token is read from, all False where there are none; `asked`
+    (turns, len(KEYS)) bool, the names that each question asks by; `cells` (rows, columns)."""
 
     images: torch.Tensor
     input_ids: torch.Tensor
@@ -34,6 +35,7 @@ class Batch:
     glyphs: torch.Tensor
     keys: torch.Tensor
     pointers: torch.Tensor
+    asked: torch.Tensor
     cells: tuple[int, int]
 
 
@@ -76,6 +78,14 @@ def _token_points(question: Question) -> list[tuple[tuple[float, float], ...]]:
         points.append(tuple(point for read in question.reads[first : first + len(token)] for point in read))
         first += len(token)
     return [*points, points[-1]]
+
+
+@lru_cache(maxsize=20000)
+def asked_names(text: str) -> tuple[bool, ...]:
+    """(len(KEYS),) which names a question asks by: those in its text that no longer one there contains."""
+    found = {name for name in words.KEYS if re.search(rf"\b{name}(s|es)?\b", text, re.IGNORECASE)}
+    longer = {name for name in found if any(name != other and name.lower() in other.lower() for other in found)}
+    return tuple(name in found - longer for name in words.KEYS)
 
 
 def glyph_targets(page: Page, cells: tuple[int, int]) -> np.ndarray:
@@ -163,7 +173,8 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
         torch.from_numpy(np.stack([np.asarray(page.image) for page in pages])), input_ids, labels,
         glyphs=stacked([glyph_targets(page, shown) for page in pages]),
         keys=stacked([key_targets(page, shown) for page in pages]),
-        pointers=stacked([pointer_targets(points, shown) for _, _, points in conversations]), cells=shown,
+        pointers=stacked([pointer_targets(points, shown) for _, _, points in conversations]),
+        asked=torch.tensor([asked_names(q.text) for page in pages for q in page.questions[:asked]]), cells=shown,
     )  # fmt: skip
 
 

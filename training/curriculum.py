@@ -68,7 +68,7 @@ STAGES = (
     Stage("every letter", (_EVERY_LETTER,), _native((8, 8), (8, 8), (8, 12), (10, 10), (12, 12)), pass_mark=0.85,
           letters_only=True, learning_rate=2.0),
     Stage("one field", (_ONE, replace(_ONE, fonts=PLAIN_FONTS)), _SMALL, pass_mark=0.5),
-    Stage("several fields", (_FEW, _FEW, _ONE), _SMALL, pass_mark=0.6, questions=3),
-    Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=4,
+    Stage("several fields", (_FEW, _FEW, _ONE), _SMALL, pass_mark=0.6, questions=2),
+    Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=2,
           scaled_styles=(_ONE, replace(_FEW, font_sizes=(14, 22)), KINDS["scene"])),
 )  # fmt: skip

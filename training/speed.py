@@ -34,17 +34,25 @@ AttentionInterface.register("batched_images", _image_attention)
 AttentionInterface.register("plain_causal", _causal_attention)
 
 
+def _keep_input(module, args, kwargs):
+    module.kept_input = kwargs["hidden_states"]
+
+
 def speed_up(model: Qwen3VLForConditionalGeneration, compiled: bool) -> None:
     """Makes the model attend in batches (see `one_grid`), the layers of `POINTER_LAYERS` keep their attention
-    (batch, heads, length, length) as `self_attn.kept_attention`, and compiles the layers; for training and scoring only."""
+    (batch, heads, length, length) as `self_attn.kept_attention`, the first of them its input (batch, length, hidden) as
+    `self_attn.kept_input`, and compiles the layers; for training and scoring only."""
     torch._dynamo.config.recompile_limit = 64  # grids, text lengths, with and without gradients
     model.model.visual.config._attn_implementation = "batched_images"
     model.model.language_model.config._attn_implementation = "plain_causal"
     for number, layer in enumerate(model.model.language_model.layers):
         layer.self_attn.keeps_attention = number in POINTER_LAYERS
+    first = model.model.language_model.layers[POINTER_LAYERS[0]]
+    first.self_attn.register_forward_pre_hook(_keep_input, with_kwargs=True)
     if compiled:
         for layer in (*model.model.visual.blocks, *model.model.language_model.layers):
-            layer.compile(dynamic=True)
+            if layer is not first:  # a compiled layer would not call the hook each time
+                layer.compile(dynamic=True)
 
 
 def one_grid(model: Qwen3VLForConditionalGeneration, patches_per_image: int, images: int) -> dict:

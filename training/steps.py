@@ -12,9 +12,10 @@ from training.batches import GLYPHS, IGNORED, SLOTS, Batch, patches
 from training.speed import POINTER_LAYERS, one_grid
 from training.world.words import KEYS
 
-WEIGHTS = {"loss": 1.0, "glyphs": 0.5, "keys": 0.5, "pointers": 0.5}
+WEIGHTS = {"loss": 1.0, "glyphs": 0.5, "keys": 0.5, "asked": 0.5, "pointers": 0.5}
 _EMPTY_WEIGHT = 0.05  # of a slot without a character: nearly all are
 _KEY_WEIGHT = 5.0  # of a name that is there
+_FIRST_WEIGHT = 3.0  # of an answer's first token in the pointer loss
 _POINTER_HEADS = 4  # of each pointer layer
 
 
@@ -27,18 +28,21 @@ class GlyphHead(nn.Module):
         self.classes = len(GLYPHS) + 1
         self.project = nn.Linear(hidden_size, SLOTS * self.classes)
         self.keys = nn.Linear(hidden_size, len(KEYS))
-        nn.init.constant_(self.keys.bias, -4.0)  # nearly all are absent
+        self.asked = nn.Linear(hidden_size, len(KEYS))
+        for names in (self.keys, self.asked):
+            nn.init.constant_(names.bias, -4.0)  # nearly all are absent
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Logits (tokens, SLOTS, classes) of tokens (tokens, hidden)."""
         return self.project(tokens).unflatten(-1, (SLOTS, self.classes))
 
     def key_loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Binary cross-entropy of the names against targets (tokens, len(KEYS)): the sum over names, the mean over tokens."""
-        weight = torch.full((), _KEY_WEIGHT, device=tokens.device)
-        logits = self.keys(tokens).float()
-        each = functional.binary_cross_entropy_with_logits(logits, targets.float(), pos_weight=weight, reduction="none")
-        return each.sum(-1).mean()
+        """Binary cross-entropy of the names in cells against targets (tokens, len(KEYS)): summed over names, mean of tokens."""
+        return _name_loss(self.keys(tokens), targets)
+
+    def asked_loss(self, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The same of the names that a question asks by, from the language model's states (turns, hidden) at its end."""
+        return _name_loss(self.asked(states), targets)
 
     def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Weighted cross-entropy against targets (tokens, SLOTS)."""
@@ -46,6 +50,14 @@ class GlyphHead(nn.Module):
         weight = torch.ones(self.classes, device=logits.device)
         weight[0] = _EMPTY_WEIGHT
         return functional.cross_entropy(logits, targets.flatten(), weight=weight)
+
+
+def _name_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    weight = torch.full((), _KEY_WEIGHT, device=logits.device)
+    each = functional.binary_cross_entropy_with_logits(
+        logits.float(), targets.to(logits.device).float(), pos_weight=weight, reduction="none"
+    )
+    return each.sum(-1).mean()
 
 
 @lru_cache(maxsize=256)
@@ -108,30 +120,48 @@ def letters_read(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype)
 
 def pointer_loss(model, batch: Batch) -> torch.Tensor:
     """How little of the pointer heads' attention falls on the cells that each answer token is read from: the mean of
-    -log of that share, over the attention that the last forward kept."""
+    -log of that share, over the attention that the last forward kept. The first token of an answer, which alone has to
+    find the place, counts several times."""
     rows, places = (batch.labels[:, 1:] != IGNORED).nonzero().to(model.device).T
     pointers = batch.pointers.to(model.device)
     start = int((batch.input_ids[0] == model.config.image_token_id).int().argmax())
     pointed, total = pointers.any(-1), 0.0
+    weight = torch.where(_opens_answer(rows, places), _FIRST_WEIGHT, 1.0)[pointed, None]
     if not pointed.any():
         return torch.zeros((), device=model.device)
     for number in POINTER_LAYERS:
         attention = model.model.language_model.layers[number].self_attn.kept_attention
         attention = attention[rows[pointed], :_POINTER_HEADS, places[pointed], start : start + pointers.shape[1]]
         share = (attention.float() * pointers[pointed, None]).sum(-1)
-        total = total - share.clamp(min=1e-6).log().mean()
+        total = total - (weight * share.clamp(min=1e-6).log()).mean() / weight.mean()
     return total / len(POINTER_LAYERS)
 
 
+def _opens_answer(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    # (labels,) bool: where nothing labelled stands just before, an answer begins
+    begins = torch.ones_like(rows, dtype=torch.bool)
+    begins[1:] = (rows[1:] != rows[:-1]) | (places[1:] != places[:-1] + 1)
+    return begins
+
+
+def question_states(model, batch: Batch) -> torch.Tensor:
+    """(turns, hidden) what the first pointer layer reads at the end of each question, from the last forward."""
+    rows, places = (batch.labels[:, 1:] != IGNORED).nonzero().to(model.device).T
+    ends = _opens_answer(rows, places)
+    return model.model.language_model.layers[POINTER_LAYERS[0]].self_attn.kept_input[rows[ends], places[ends]]
+
+
 def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The language-model loss and the auxiliary losses ("glyphs", "keys", "pointers") of a batch, under autocast to
+    """The language-model loss and the auxiliary losses ("glyphs", "keys", "asked", "pointers") of a batch, under autocast to
     `dtype`."""
     with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
         logits, labels, tokens = answer_logits(model, batch)
         glyphs = glyph_head.loss(tokens, batch.glyphs.to(model.device))
-        keys = glyph_head.key_loss(tokens, batch.keys.to(model.device))
+        keys = glyph_head.key_loss(tokens, batch.keys)
+        asked = glyph_head.asked_loss(question_states(model, batch), batch.asked)
     language = functional.cross_entropy(logits.float(), labels)
-    return {"loss": language, "glyphs": glyphs, "keys": keys, "pointers": pointer_loss(model, batch)}
+    pointers = pointer_loss(model, batch)
+    return {"loss": language, "glyphs": glyphs, "keys": keys, "asked": asked, "pointers": pointers}
 
 
 def exact_matches(model, batch: Batch, dtype: torch.dtype) -> torch.Tensor:

@@ -66,7 +66,7 @@ class Trainer:
 
     def begin(self, folder: Path) -> None:
         """Takes the weights of a stock or ARR-COC folder of this geometry, and those of the auxiliary heads from `HEADS` in it
-        where they are there. The optimiser starts anew."""
+        as far as they are there. The optimiser starts anew."""
         weights = load_file(folder / "model.safetensors")
         missing = self.model.load_state_dict(weights, strict=False).missing_keys
         if set(missing) - {"lm_head.weight"}:  # tied to the embeddings
@@ -74,7 +74,7 @@ class Trainer:
                 f"{folder} lacks {missing[0]} and {len(missing) - 1} more tensors; pass a folder of this geometry"
             )
         if (folder / HEADS).exists():
-            self.glyph_head.load_state_dict(load_file(folder / HEADS))
+            self.glyph_head.load_state_dict(load_file(folder / HEADS), strict=False)
 
     def save(self) -> None:
         """Writes the state file, whole or not at all, the export, and the auxiliary heads; the first process only."""
