@@ -82,10 +82,12 @@ def _token_points(question: Question) -> list[tuple[tuple[float, float], ...]]:
 
 @lru_cache(maxsize=20000)
 def asked_names(text: str) -> tuple[bool, ...]:
-    """(len(KEYS),) which names a question asks by: those in its text that no longer one there contains."""
-    found = {name for name in words.KEYS if re.search(rf"\b{name}(s|es)?\b", text, re.IGNORECASE)}
-    longer = {name for name in found if any(name != other and name.lower() in other.lower() for other in found)}
-    return tuple(name in found - longer for name in words.KEYS)
+    """(len(KEYS),) which names a question asks by; of names within one another the longer one counts."""
+    found = set()
+    for name in sorted(words.KEYS, key=len, reverse=True):
+        text, count = re.subn(rf"\b{name}(s|es)?\b", "", text, flags=re.IGNORECASE)
+        found |= {name} if count else set()
+    return tuple(name in found for name in words.KEYS)
 
 
 def glyph_targets(page: Page, cells: tuple[int, int]) -> np.ndarray:
