@@ -1,114 +1,173 @@
-"""Stages a complete Hub folder and uploads it.
+"""Stages a complete Hub folder, checks it and sends it.
 
-    python upload.py --stage-only --out staged
-    python upload.py --checkpoint FOLDER-OR-HUB-ID --repo-id you/your-model
+    python upload.py stage OUT --checkpoint FOLDER-OR-HUB-ID [--allocator FILE] [--allocator-only]
+    python upload.py check OUT
+    python upload.py push OUT --repo-id you/your-model
 
-The demo, the tests of the Hub path and the upload all use the folder that `stage` writes.
+`python upload.py --stage-only --checkpoint C --out OUT` writes the model alone, with neither pictures nor results in the card.
 """
 
 import argparse
-import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
-import torch
-from huggingface_hub import HfApi
+from publishing.files import CODE_FILES, DATA_PATTERNS, DEFAULT_CHECKPOINT, PICTURES, ROOT, files_of, human_size
 
-ROOT = Path(__file__).resolve().parent
-DEFAULT_CHECKPOINT = ROOT / "checkpoints" / "arrcoc-small"
-# What ships beside weights, tokenizer and configs: flat, found by the loader through relative imports.
-CODE_FILES = (
-    "attending.py",
-    "balancing.py",
-    "budget.py",
-    "checkpoint.py",
-    "configuration_arrcoc.py",
-    "knowing.py",
-    "layer.py",
-    "modeling_arrcoc_qwen.py",
-    "overlay.py",
-    "picture.py",
-    "placement.py",
-    "processing_arrcoc.py",
-    "texture.py",
-)
-DATA_PATTERNS = ("*.json", "*.jinja", "*.safetensors", "*.txt", "README.md")
+__all__ = ["CODE_FILES", "DATA_PATTERNS", "DEFAULT_CHECKPOINT", "ROOT", "files_of", "main", "stage"]
 
 
 def stage(checkpoint: str | Path, out: str | Path) -> Path:
-    """A folder that the Hub loader reads: weights, configs with `auto_map`, tokenizer, code files and README.md.
+    """A folder that the Hub loader reads; see `publishing.staging.stage`."""
+    from publishing import staging  # imported late: the demo imports this file and must not know the package
 
-    Args:
-        checkpoint: folder or Hub id of an ARR-COC or of a stock Qwen3-VL checkpoint; its dtypes are kept.
-        out: folder to write, new or empty.
-
-    Raises:
-        FileExistsError: `out` has files in it.
-        RuntimeError: the code files written are not those of `CODE_FILES`.
-    """
-    from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
-
-    out = Path(out)
-    if out.exists() and any(out.iterdir()):
-        raise FileExistsError(f"{out} is not empty; pass a new folder, or delete it first")
-    torch.manual_seed(0)  # a stock checkpoint's allocator is new; the same folder comes out each time
-    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype="auto")
-    model.save_pretrained(out)
-    # Batches padded at the right are answered wrongly by generate().
-    ARRCOCProcessor.from_pretrained(checkpoint, padding_side="left").save_pretrained(out)
-    shutil.copyfile(ROOT / "model_card.md", out / "README.md")  # the Hub renders README.md alone
-    written = {path.name for path in out.glob("*.py")}
-    if written != set(CODE_FILES):
-        raise RuntimeError(f"code files that should ship and those written differ: {sorted(written ^ set(CODE_FILES))}")
-    return out
+    return staging.stage(checkpoint, out)
 
 
-def files_of(folder: Path) -> list[str]:
-    """Names of the files of a staged folder that belong on the Hub, sorted."""
-    data = {path.name for pattern in DATA_PATTERNS for path in folder.glob(pattern)}
-    return sorted(data | {name for name in CODE_FILES if (folder / name).exists()})
+def run_stage(options: argparse.Namespace) -> int:
+    """`stage`: writes the folder and prints what is in it."""
+    from publishing.staging import Source, stage_release
+
+    source = Source(str(options.checkpoint), options.revision, options.allocator, options.base_model, options.license)
+    out = stage_release(source, options.out, allocator_only=options.allocator_only, results=options.results)
+    names = files_of(out)
+    for name in names:
+        print(f"  {name:<28} {human_size((out / name).stat().st_size):>9}")
+    total = sum((out / name).stat().st_size for name in names)
+    print(f"staged {len(names)} files, {human_size(total)}, in {out}; next: python upload.py check {out}")
+    return 0
 
 
-def upload(
-    folder: Path, repo_id: str, *, private: bool = False, tag: str | None = None, api: HfApi | None = None
-) -> str:
-    """Creates the model repository if needed, uploads a staged folder in one commit and returns the commit's URL.
+def run_check(options: argparse.Namespace) -> int:
+    """`check`: the Hub contract, then a fresh process that loads, generates and runs the pipeline."""
+    from publishing.contract import is_allocator_only, notes_of, problems_of
+    from publishing.fresh import LoadFailed, load_in_fresh_process
 
-    Args:
-        folder: what `stage` wrote.
-        repo_id: "owner/name".
-        tag: also tag the commit, e.g. with the release.
-        api: Hub client; the default uses the token of `hf auth login`.
-    """
-    api = api or HfApi()
-    api.create_repo(repo_id, repo_type="model", private=private, exist_ok=True)
-    commit = api.upload_folder(
-        repo_id=repo_id,
-        folder_path=folder,
-        allow_patterns=files_of(folder),
-        commit_message=f"ARR-COC {tag}" if tag else "ARR-COC",
-    )
-    if tag:
-        api.create_tag(repo_id, tag=tag, revision=commit.oid)
-    return commit.commit_url
+    if problems := problems_of(options.out):
+        print(*(f"problem: {problem}" for problem in problems), sep="\n", file=sys.stderr)
+        return 1
+    print(*(f"note: {note}" for note in notes_of(options.out)), sep="\n")
+    print(f"contract: {len(files_of(options.out))} files, no problem")
+    if options.contract_only:
+        return 0
+    try:
+        result = load_in_fresh_process(
+            options.out, PICTURES["page.png"], offline=options.offline or not is_allocator_only(options.out)
+        )
+    except LoadFailed as error:
+        print(f"problem: {error}", file=sys.stderr)
+        return 1
+    print(f"fresh process: {result['class']} loaded in {result['load_seconds']} s")
+    for budget, answer in result["answers"].items():
+        tokens = result["tokens"].get(budget)
+        print(f"  {budget}{f' ({tokens} tokens)' if tokens else ''}: {answer!r}")
+    return 0
 
 
-def main(arguments: list[str] | None = None):
-    """Command line of this file."""
+def run_push(options: argparse.Namespace) -> int:
+    """`push`: shows the plan, asks, and makes one commit and one tag."""
+    from huggingface_hub import HfApi
+
+    from publishing.pushing import PushError, Target, describe, execute, plan
+
+    if options.create_pr and options.revision != "main":
+        print("upload.py push: --create-pr goes to main; leave out --revision", file=sys.stderr)
+        return 2
+    try:
+        tag = None if options.no_tag else options.tag or f"v{metadata.version('arrcoc')}"
+    except metadata.PackageNotFoundError:
+        print("upload.py push: the package is not installed, so it has no version; pass --tag", file=sys.stderr)
+        return 2
+    target = Target(options.repo_id, options.revision, tag, options.private, options.create_pr, options.replace)
+    api = HfApi()
+    try:
+        made = plan(options.out, target, api)
+        print(describe(made))
+        if made.is_done:
+            print(f"nothing changed: {target.repo_id} holds these files at {made.head}")
+            return 0
+        if not options.yes and not _agreed():
+            print("nothing was sent")
+            return 1
+        print(execute(made, api))
+    except PushError as error:
+        print(f"upload.py push: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        print("nobody is there to ask; pass --yes to send without asking", file=sys.stderr)
+        return False
+    return input("send this? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def parser_of() -> argparse.ArgumentParser:
+    """The command line's parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkpoint", default=DEFAULT_CHECKPOINT, help="folder or Hub id, ARR-COC or stock Qwen3-VL")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    new = verbs.add_parser("stage", help="write the folder")
+    new.set_defaults(run=run_stage)
+    new.add_argument("out", type=Path, help="folder to write, new or empty")
+    new.add_argument(
+        "--checkpoint", default=str(DEFAULT_CHECKPOINT), help="folder or Hub id, ARR-COC or stock Qwen3-VL"
+    )
+    new.add_argument("--revision", help="branch, tag or commit of a Hub id")
+    new.add_argument("--allocator", type=Path, help="allocator.safetensors that was trained on this checkpoint")
+    new.add_argument("--allocator-only", action="store_true", help="leave weights and tokenizer to the base on the Hub")
+    new.add_argument("--base-model", help="Hub id of the base that the card names, where the checkpoint is a folder")
+    new.add_argument(
+        "--license", default="apache-2.0", help="of the weights, as the Hub names it (default: %(default)s)"
+    )
+    new.add_argument(
+        "--results",
+        type=Path,
+        nargs="*",
+        help="CSV files of evaluation.run; by default those of this model in results/",
+    )
+    check = verbs.add_parser("check", help="the Hub contract, and a fresh process that loads and answers")
+    check.set_defaults(run=run_check)
+    check.add_argument("out", type=Path, help="staged folder")
+    check.add_argument("--contract-only", action="store_true", help="run no code of the folder")
+    check.add_argument("--offline", action="store_true", help="an allocator-only folder's base is in the cache")
+    push = verbs.add_parser("push", help="one commit and one tag")
+    push.set_defaults(run=run_push)
+    push.add_argument("out", type=Path, help="staged folder")
+    push.add_argument("--repo-id", required=True, help="owner/name on the Hub")
+    push.add_argument("--private", action="store_true", help="make a new repository private")
+    push.add_argument("--revision", default="main", help="branch to commit to (default: %(default)s)")
+    push.add_argument("--create-pr", action="store_true", help="send a pull request; no tag is set")
+    push.add_argument("--replace", action="store_true", help="delete model files that the folder has not")
+    push.add_argument("--tag", help="name of the commit (default: v and the package's version)")
+    push.add_argument("--no-tag", action="store_true", help="set no tag")
+    push.add_argument("--yes", action="store_true", help="send without asking")
+    return parser
+
+
+def stage_only(arguments: list[str]) -> int:
+    """`--stage-only`: the folder for the demo and for tests."""
+    parser = argparse.ArgumentParser(description=stage_only.__doc__)
+    parser.add_argument("--stage-only", action="store_true", required=True)
+    parser.add_argument("--checkpoint", default=str(DEFAULT_CHECKPOINT))
     parser.add_argument("--out", type=Path, default=ROOT / "staged", help="folder to stage in")
-    parser.add_argument("--repo-id", help="owner/name on the Hub")
-    parser.add_argument("--private", action="store_true", help="create the repository as private")
-    parser.add_argument("--tag", help="tag for the uploaded commit")
-    parser.add_argument("--stage-only", action="store_true", help="write the folder and stop")
     options = parser.parse_args(arguments)
-    if not options.stage_only and not options.repo_id:
-        parser.error("pass --repo-id owner/name to upload, or --stage-only")
     folder = stage(options.checkpoint, options.out)
     print(f"staged {folder}:", *files_of(folder), sep="\n  ")
-    if not options.stage_only:
-        print(upload(folder, options.repo_id, private=options.private, tag=options.tag))
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of this file; the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--stage-only" in arguments:
+        return stage_only(arguments)
+    options = parser_of().parse_args(arguments)
+    try:
+        return options.run(options)
+    except (OSError, ValueError) as error:
+        print(f"upload.py {options.verb}: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

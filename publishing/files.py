@@ -1,0 +1,90 @@
+"""Which files belong on the Hub, by name, and their hashes."""
+
+import hashlib
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFAULT_CHECKPOINT = ROOT / "checkpoints" / "arrcoc-small"
+# What ships beside weights, tokenizer and configs: flat, found by the loader through relative imports.
+CODE_FILES = (
+    "attending.py",
+    "balancing.py",
+    "budget.py",
+    "checkpoint.py",
+    "configuration_arrcoc.py",
+    "knowing.py",
+    "layer.py",
+    "modeling_arrcoc_qwen.py",
+    "overlay.py",
+    "picture.py",
+    "placement.py",
+    "processing_arrcoc.py",
+    "texture.py",
+)
+# An allocator-only repository has this entry beside `CODE_FILES`, and these tensors in place of weights and tokenizer.
+ASSEMBLING = "assembling_arrcoc.py"
+ALLOCATOR = "allocator.safetensors"
+CARD = "README.md"  # the Hub renders no other file
+# name in the folder -> where it comes from
+PICTURES = {"how_it_works.png": ROOT / "docs" / "how_it_works.png", "page.png": ROOT / "demo" / "page.png"}
+EXTRAS = {**PICTURES, "LICENSE": ROOT / "LICENSE"}
+DATA_PATTERNS = ("*.json", "*.jinja", "*.safetensors", "*.txt", CARD)
+# Files that run code when they are loaded, or hold such files.
+PICKLES = (
+    ".bin",
+    ".ckpt",
+    ".dill",
+    ".h5",
+    ".joblib",
+    ".keras",
+    ".npy",
+    ".npz",
+    ".pickle",
+    ".pkl",
+    ".pt",
+    ".pth",
+    ".zip",
+)
+
+
+def files_of(folder: Path) -> list[str]:
+    """Names of the files of a staged folder that belong on the Hub, sorted. Nothing in a sub-folder does."""
+    data = {path.name for pattern in DATA_PATTERNS for path in folder.glob(pattern)}
+    return sorted(data | {name for name in (*CODE_FILES, ASSEMBLING, *EXTRAS) if (folder / name).exists()})
+
+
+def read_json(path: Path) -> dict:
+    """The object in a JSON file.
+
+    Raises:
+        ValueError: the file is missing, or holds no JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path.name} can't be read ({error}); stage the folder again") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name} holds {type(value).__name__}, wanted an object; stage the folder again")
+    return value
+
+
+def sha256_of(source: Path | bytes) -> str:
+    """SHA-256 of a file or of bytes, as hexadecimal text."""
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest()
+    with open(source, "rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def human_size(count: int) -> str:
+    """A count of bytes as text: `"512 B"`, `"3.4 MB"`; units of 1000, as the Hub shows them."""
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,211 @@
+"""Results files of `evaluation.run` as tables and metadata of the model card: every number is read, none is typed."""
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import EvalResult
+
+from evaluation.budgets import FULL, heading, label, parse_budgets
+from evaluation.records import model_fingerprint
+from publishing.files import ROOT, sha256_of
+
+OURS, ALL = "arrcoc", "all"
+_TEXT = ("method", "budget", "family")
+_NEEDED = ("method", "budget", "family", "questions", "pictures", "exact_match", "exact_match_low", "tokens")
+# Columns of the tables: what the card calls them, and how many of a row's questions have them.
+TABLES = {"exact_match": "exact match", "evidence_recall": "evidence recall"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run of `evaluation.run`: the rows of its CSV file, and the arguments that it was made with."""
+
+    path: Path
+    rows: list[dict]
+    arguments: dict
+
+    @property
+    def budgets(self) -> tuple[float | int | str, ...]:
+        """The budgets of the run, all tokens last."""
+        names = dict.fromkeys(row["budget"] for row in self.rows)
+        return tuple(sorted(parse_budgets(",".join(names)), key=lambda budget: budget == FULL))
+
+    def of(self, method: str, budget, family: str = ALL) -> dict | None:
+        """The row of a method at a budget, or None; all tokens are one method."""
+        method = FULL if budget == FULL else method
+        found = [r for r in self.rows if (r["method"], r["budget"], r["family"]) == (method, label(budget), family)]
+        return found[0] if found else None
+
+
+def read_result(path: Path) -> Result:
+    """The results in NAME.csv and the arguments in NAME.jsonl beside it.
+
+    Raises:
+        ValueError: a file is missing or is not of `evaluation.run`; says which.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [{name: _value(name, text) for name, text in row.items()} for row in csv.DictReader(file)]
+        with open(path.with_suffix(".jsonl"), encoding="utf-8") as file:
+            arguments = json.loads(file.readline())["header"]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} and {path.with_suffix('.jsonl').name} are no results of a run ({error}); pass the CSV file that "
+            "`python -m evaluation.run --out` wrote, with its .jsonl file beside it"
+        ) from error
+    missing = [name for name in _NEEDED if not rows or name not in rows[0]]
+    if missing:
+        raise ValueError(f"{path} has no column {missing[0]}; pass the CSV file that `python -m evaluation.run` wrote")
+    return Result(path, rows, arguments)
+
+
+def _value(name: str, text: str) -> str | float | None:
+    if name in _TEXT:
+        return text
+    return None if text == "" else float(text)
+
+
+def find_results(source, paths: Sequence[Path] | None, folder: Path = ROOT / "results") -> list[Result]:
+    """The runs in `paths`; for None those in `folder` that were made with the model of `source`, which may be none.
+
+    Args:
+        source: a `staging.Source`.
+
+    Raises:
+        ValueError: one of `paths` is no results file, or its run was made with another model.
+    """
+    loaded = _Fingerprints(source.load)
+    if paths is not None:
+        results = [read_result(path) for path in paths]
+        for result in results:
+            if loaded(result.arguments.get("dtype")) != result.arguments.get("model"):
+                raise ValueError(
+                    f"{result.path} was measured on another model than {source.checkpoint} with this allocator; measure "
+                    f"this one with `python -m evaluation.run --model {source.checkpoint}`, or leave out --results"
+                )
+        return results
+    results = []
+    for path in sorted(folder.glob("*.csv")):
+        try:
+            result = read_result(path)
+        except ValueError:
+            continue
+        if loaded(result.arguments.get("dtype")) == result.arguments.get("model"):
+            results.append(result)
+    return results
+
+
+class _Fingerprints:
+    """The fingerprint of a model at a dtype, as `evaluation.run` writes it; loads the model once per dtype."""
+
+    def __init__(self, load: Callable):
+        self._load = load
+        self._known: dict[str, str | None] = {}
+
+    def __call__(self, dtype: str | None) -> str | None:
+        if dtype not in self._known:
+            kind = getattr(torch, dtype or "", None)
+            self._known[dtype] = model_fingerprint(self._load(kind)) if isinstance(kind, torch.dtype) else None
+        return self._known[dtype]
+
+
+def conditions(result: Result) -> str:
+    """One sentence: on what, how many questions, which numbers, and the command's arguments."""
+    row, run = result.rows[-1], result.arguments
+    asked = {name: run[name] for name in ("data", "split", "seed", "limit", "dtype", "max_new_tokens") if name in run}
+    told = ", ".join(f"{name} `{value}`" for name, value in asked.items() if value is not None)
+    return (
+        f"{row['questions']:.0f} questions on {row['pictures']:.0f} pictures; {told}. In brackets the 95% interval, resampled "
+        f"by picture. `{result.path.name}`, SHA-256 `{sha256_of(result.path)[:16]}`"
+    )
+
+
+def comparison(result: Result, metric: str) -> str | None:
+    """A Markdown table of one of `TABLES`: a line per method, a column per budget; None where nothing was measured."""
+    budgets = result.budgets
+    cells = {(row["method"], row["budget"]): row for row in result.rows if row["family"] == ALL}
+    lines = []
+    for method in dict.fromkeys(method for method, _ in cells):
+        shown = [_percent(cells.get((method, label(budget))), metric) for budget in budgets]
+        if any(shown):
+            lines.append(f"| {'all tokens' if method == FULL else method} | {' | '.join(shown)} |")
+    if not lines:
+        return None
+    head = f"| {TABLES[metric]} | {' | '.join(heading(budget) for budget in budgets)} |"
+    return "\n".join([head, "|---|" + "---|" * len(budgets), *lines])
+
+
+def costs(result: Result) -> str | None:
+    """A Markdown table of what each budget costs and keeps: a line per budget of our method."""
+    lines = []
+    for budget in result.budgets:
+        row = result.of(OURS, budget)
+        if row is None:
+            continue
+        ratio = row.get("prefill_ratio")
+        time = "" if ratio is None else f"{ratio:.2f}"
+        lines.append(
+            f"| {heading(budget)} | {row['tokens']:.0f} | {time} | {_percent(row, 'exact_match')} | "
+            f"{_percent(row, 'evidence_recall')} |"
+        )
+    if not lines:
+        return None
+    head = "| budget | visual tokens per picture | prefill time, all tokens = 1 | exact match | evidence recall |"
+    return "\n".join([head, "|---|---|---|---|---|", *lines])
+
+
+def lost(result: Result) -> str | None:
+    """One sentence: what the smallest budget of the run loses against all tokens; None without both."""
+    smallest = min((row for row in result.rows if row["method"] == OURS), key=lambda row: row["tokens"], default=None)
+    whole = result.of(FULL, FULL)
+    if smallest is None or whole is None:
+        return None
+    rows = [row for row in result.rows if row["budget"] == smallest["budget"] and row["method"] == OURS]
+    smallest = next((row for row in rows if row["family"] == ALL), None)
+    if smallest is None:
+        return None
+    return (
+        f"On {result.arguments.get('data', result.path.stem)}, {smallest['tokens']:.0f} tokens a picture answer "
+        f"{smallest['exact_match']:.1%} of the questions as wanted, all {whole['tokens']:.0f} answer {whole['exact_match']:.1%}."
+    )
+
+
+def _percent(row: dict | None, metric: str) -> str:
+    if row is None or row.get(metric) is None:
+        return ""
+    return f"{row[metric]:.1%} ({row[metric + '_low']:.1%} to {row[metric + '_high']:.1%})"
+
+
+def _spent(budget: float | int | str) -> str:
+    if budget == FULL:
+        return "all visual tokens"
+    return f"{heading(budget)} of the visual tokens" if isinstance(budget, float) else f"{budget} visual tokens"
+
+
+def eval_results(result: Result) -> list[EvalResult]:
+    """Our method's scores over all families, one entry per budget, for the card's metadata."""
+    data = result.arguments.get("data", result.path.stem)
+    data = data if isinstance(data, str) else ",".join(map(str, data))
+    found = []
+    for budget in result.budgets:
+        row = result.of(OURS, budget)
+        if row is None:
+            continue
+        for metric, name in TABLES.items():
+            if row.get(metric) is not None:
+                found.append(
+                    EvalResult(
+                        task_type="image-text-to-text",
+                        dataset_type=data,
+                        dataset_name=data,
+                        dataset_split=result.arguments.get("split"),
+                        metric_type=metric,
+                        metric_name=f"{name}, {_spent(budget)}",
+                        metric_value=round(row[metric], 4),
+                    )
+                )
+    return found
