@@ -23,13 +23,16 @@ CODE_FILES = (
     "budget.py",
     "checkpoint.py",
     "configuration_arrcoc.py",
+    "encoding.py",
     "knowing.py",
     "layer.py",
+    "looking.py",
     "modeling_arrcoc_qwen.py",
     "overlay.py",
     "picture.py",
     "placement.py",
     "processing_arrcoc.py",
+    "seeing.py",
     "texture.py",
 )
 DATA_PATTERNS = ("*.json", "*.jinja", "*.safetensors", "*.txt", "README.md")
