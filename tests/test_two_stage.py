@@ -16,7 +16,7 @@ from arrcoc.texture import pixel_canvas
 SHAPES = ("default", "no_deepstack", "one_level", "patch_14", "merge_3", "merge_1")
 MODES = ({"encode_ratio": 0.4}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"},
          {"allocation_mode": "foveated", "encode_ratio": 0.5})  # fmt: skip
-pytestmark = pytest.mark.usefixtures("no_grad")
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_grad")]
 
 
 @pytest.fixture
