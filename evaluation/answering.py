@@ -26,10 +26,10 @@ def batches_of(facts: Sequence[Facts], batch_size: int) -> list[list[int]]:
 def answer(model, processor, prepared: Prepared, max_new_tokens: int) -> list[str]:
     """The greedy answers of one batch, without special tokens and outer white space."""
     inputs = prepared.inputs
-    prompt_length = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
     with prepared.during:
         generated = model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
-    return [text.strip() for text in processor.batch_decode(generated[:, prompt_length:], skip_special_tokens=True)]
+    said = generated[:, inputs["input_ids"].shape[1] :]
+    return [text.strip() for text in processor.batch_decode(said, skip_special_tokens=True)]
 
 
 def recalls(prepared: Prepared, examples, facts: Sequence[Facts]) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""Paired bootstrap over questions, clustered by picture."""
+"""Paired bootstrap over questions, clustered by what the questions share: a picture, or a table drawn as several."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ _CHUNK = 2**24  # counts drawn at once
 
 
 def resampled_means(values: np.ndarray, clusters, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """(resamples, columns): the mean of every column over pictures drawn with replacement, all questions of one together.
+    """(resamples, columns): the mean of every column over clusters drawn with replacement, all questions of one together.
 
     Every column sees the same draws, so that differences of columns are paired. NaN is left out of a mean; a mean of
     nothing is NaN.
 
     Args:
         values: (questions, columns).
-        clusters: (questions,), the picture of each question; any hashable.
+        clusters: (questions,), the cluster of each question, as text or number: `evaluation.loading.Facts.group`.
 
     Raises:
         ValueError: there are no questions, or not one cluster per question.

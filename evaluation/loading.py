@@ -80,6 +80,16 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
         parser.error(f"--set and --allocator change ARR-COC's allocator, which a {options.model_type} model has not")
 
 
+def check_out(parser: argparse.ArgumentParser, out: Path):
+    """Makes the folder of the files that begin with `out`; ends the program where that is not possible."""
+    if out.is_dir():
+        parser.error(f"--out {out} is a folder; pass the files' common beginning, such as {out}/NAME")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {out} can't be written ({error}); pass a path in a folder of yours")
+
+
 def load_data(parser: argparse.ArgumentParser, options: argparse.Namespace):
     """The examples of `--data`; ends the program with the loader's report where they are bad, doubly named or none."""
     try:
@@ -120,7 +130,8 @@ def load_model(parser: argparse.ArgumentParser, options: argparse.Namespace):
     except StrictDataclassError as error:
         parser.error(f"--set {' '.join(options.set)}: {' '.join(str(error).split())}")
     except (OSError, ValueError, RuntimeError) as error:
-        parser.error(f"--model {options.model} can't be loaded: {error}")
+        added = f" with --allocator {options.allocator}" if options.allocator else ""
+        parser.error(f"--model {options.model}{added} can't be loaded: {error}")
     for name in options.methods:
         if reason := baselines.supports(name, model) or _unready(name, model, options.baseline_weights):
             parser.error(f"--methods {name}: {reason}")
@@ -145,11 +156,19 @@ def _unready(name: str, model, weights: Path | None) -> str | None:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is measured once of every example: its picture's fingerprint and size (width, height), and its visual tokens."""
+    """What is measured once of every example.
+
+    Attributes:
+        picture: fingerprint of the picture.
+        size: (width, height) of the picture, pixels.
+        cells: visual tokens of the whole picture.
+        group: what the example comes from, whose questions the bootstrap draws together; see `group_of`.
+    """
 
     picture: str
     size: tuple[int, int]
     cells: int
+    group: str
 
 
 def facts_of(processor, examples) -> list[Facts]:
@@ -159,8 +178,24 @@ def facts_of(processor, examples) -> list[Facts]:
         image = example.image
         if image.size not in cells:
             cells[image.size] = baselines.cells_of(processor, example)
-        facts.append(Facts(picture_fingerprint(image), image.size, cells[image.size]))
+        picture = picture_fingerprint(image)
+        facts.append(Facts(picture, image.size, cells[image.size], group_of(example, picture)))
     return facts
+
+
+def group_of(example, picture: str) -> str:
+    """The source that the example shares with others: its table where the picture is drawn from one, else the picture.
+
+    A table gives many pictures, one per question, each in a style of its own; their answers are not independent. What the
+    pictures of a folder or a Hub dataset share, such as a document's pages, is not known.
+
+    Args:
+        picture: fingerprint of the example's picture.
+    """
+    task = getattr(example.picture, "task", None)  # of a page drawn from a table: its header and all its rows
+    if task is None:
+        return picture
+    return hashlib.sha256(repr((task.header, task.rows)).encode()).hexdigest()[:16]
 
 
 def count(text: str) -> int:

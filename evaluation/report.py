@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evaluation import baselines
 from evaluation.bootstrap import RESAMPLES, intervals
 from evaluation.budgets import FULL, heading, label
 from evaluation.loading import Facts
@@ -52,15 +53,18 @@ def summarise(
 ) -> list[dict]:
     """One row per (method, budget) of `answers` and family, the last being all families together.
 
-    Every metric stands with its 95% interval as `NAME`, `NAME_low`, `NAME_high`; `NAME_vs_arrcoc` is the difference of the row to
-    arrcoc at the same budget, paired by question. What can't be measured is None.
+    Every metric stands with its 95% interval as `NAME`, `NAME_low`, `NAME_high`. The bootstrap draws whole sources
+    (`Facts.group`: a picture, or a table that several pictures show), whose count is `sources`. `NAME_vs_arrcoc` is the
+    difference of the row to arrcoc at the same budget, paired by question. What can't be measured is None; `prefill_note`
+    says why a method's prefill was not timed where others' was.
     """
     columns, names = _columns(examples, facts, answers)
-    families, pictures = np.array([example.family for example in examples]), np.array([fact.picture for fact in facts])
+    families = np.array([example.family for example in examples])
+    pictures, sources = np.array([fact.picture for fact in facts]), np.array([fact.group for fact in facts])
     groups = {family: families == family for family in sorted(set(families)) if family != ALL}
     rows = []
     for family, chosen in {**groups, ALL: np.ones(len(families), dtype=bool)}.items():
-        spread = intervals(columns[chosen], pictures[chosen], resamples, seed)
+        spread = intervals(columns[chosen], sources[chosen], resamples, seed)
         counts = (~np.isnan(columns[chosen])).sum(0)
         for method, budget in answers:
             row = {
@@ -69,6 +73,7 @@ def summarise(
                 "family": family,
                 "questions": int(chosen.sum()),
                 "pictures": len(set(pictures[chosen])),
+                "sources": len(set(sources[chosen])),
             }
             for number, (*run, name) in enumerate(names):
                 if run == [method, budget]:
@@ -76,7 +81,7 @@ def summarise(
                     if name in PARTIAL:
                         row[f"{name}_questions"] = int(counts[number])
             timed = (ratios or {}).get((method, budget), {})
-            row |= {"prefill_ratio": timed.get("ratio")}
+            row |= {"prefill_ratio": timed.get("ratio"), "prefill_note": baselines.untimed(method) if ratios else None}
             row |= {
                 f"prefill_ratio_{name}": timed.get(name) for name in ("low", "high", "lower_quartile", "upper_quartile")
             }
@@ -107,15 +112,23 @@ def _with_interval(name: str, spread: np.ndarray) -> dict:
 
 
 def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match") -> str:
-    """One family's rows as Markdown: a line per method, a column per budget, in percent with the 95% interval."""
+    """One family's rows as Markdown: a line per method, a column per budget, in percent with the 95% interval.
+
+    A method that has no value at any budget has no line.
+    """
     cells = {(row["method"], row["budget"]): row for row in rows if row["family"] == family}
     first = next(iter(cells.values()))
-    title = f"{metric.replace('_', ' ')}, {family} ({first['questions']} questions, {first['pictures']} pictures)"
+    counted = f"{first['questions']} questions, {first['pictures']} pictures"
+    if first["sources"] != first["pictures"]:
+        counted += f" of {first['sources']} sources"
+    title = f"{metric.replace('_', ' ')}, {family} ({counted})"
+    if metric == "prefill_ratio":
+        title = "prefill time, of all tokens'"
     lines = [f"| {title} | {' | '.join(heading(b) for b in budgets)} |", "|---|" + "---|" * len(budgets)]
     for method in dict.fromkeys(method for method, _ in cells):
         shown = [_cell(cells.get((method, label(budget))), metric) for budget in budgets]
         if set(shown) != {""}:
-            lines.append(f"| {method} | {' | '.join(shown)} |")
+            lines.append(f"| {baselines.title(method)} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
@@ -129,12 +142,16 @@ def _cell(row: dict | None, metric: str) -> str:
 
 
 def tables(rows: Sequence[dict], budgets) -> str:
-    """The tables of exact match and of evidence recall, for each family and for all of them."""
+    """The tables of exact match and of evidence recall, for each family and for all of them, and of the prefill's time."""
     parts = []
     for family in dict.fromkeys(row["family"] for row in rows):
         parts.append(table(rows, family, budgets))
         if any(row["evidence_recall"] is not None for row in rows if row["family"] == family):
             parts.append(table(rows, family, budgets, "evidence_recall"))
+    if any(row["prefill_ratio"] is not None for row in rows):
+        parts.append(table(rows, ALL, budgets, "prefill_ratio"))
+        notes = {row["method"]: row["prefill_note"] for row in rows if row["prefill_note"]}
+        parts += [f"{baselines.title(method)}: prefill not timed, since {note}" for method, note in notes.items()]
     return "\n\n".join(parts)
 
 
@@ -188,7 +205,13 @@ def _curve(axes, rows: Sequence[dict], metric: str, number: int):
     style = "-" if number < 10 or ours else ":"
     values = [row[metric] for row in points]
     axes.plot(
-        shares, values, style, marker="o", color=colour, linewidth=2.5 if ours else 1.2, label=points[0]["method"]
+        shares,
+        values,
+        style,
+        marker="o",
+        color=colour,
+        linewidth=2.5 if ours else 1.2,
+        label=baselines.title(points[0]["method"]),
     )
     low, high = ([row[f"{metric}_{end}"] for row in points] for end in ("low", "high"))
     axes.fill_between(shares, low, high, color=colour, alpha=0.08)

@@ -87,12 +87,7 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
     options = parser.parse_args(arguments)
     if options.timing < 0:
         parser.error(f"--timing {options.timing} is below 0; pass a count of questions, or 0 for no timing")
-    if options.out.is_dir():
-        parser.error(f"--out {options.out} is a folder; pass the files' common beginning, such as {options.out}/NAME")
-    try:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out {options.out} can't be written ({error}); pass a path in a folder of yours")
+    loading.check_out(parser, options.out)
     loading.check_options(parser, options)
     if FULL in options.methods and FULL not in options.budgets:
         options.budgets = (*options.budgets, FULL)

@@ -63,10 +63,17 @@ def swapped(model, processor, examples, facts, pairs, method: str, budget, batch
     return rows
 
 
-def summarise(values: np.ndarray, method: str, budget, resamples: int = RESAMPLES, seed: int = 0) -> dict:
-    """One row: every measure's mean with its 95% interval over pairs; None where it can't be measured."""
-    row = {"method": method, "budget": label(budget), "pairs": len(values)}
-    spread = intervals(values, range(len(values)), resamples, seed)
+def summarise(
+    values: np.ndarray, groups: Sequence[str], method: str, budget, resamples: int = RESAMPLES, seed: int = 0
+) -> dict:
+    """One row: every measure's mean over pairs with its 95% interval; None where it can't be measured.
+
+    Args:
+        values: (pairs, `MEASURES`).
+        groups: (pairs,) `Facts.group` of each pair, drawn together by the bootstrap.
+    """
+    row = {"method": method, "budget": label(budget), "pairs": len(values), "sources": len(set(groups))}
+    spread = intervals(values, groups, resamples, seed)
     for number, name in enumerate(MEASURES):
         ends = [None if np.isnan(value) else float(value) for value in spread[:, number]]
         row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
@@ -88,7 +95,7 @@ def table(rows: Sequence[dict], budgets) -> str:
             "" if row[name] is None else f"{row[name]:.1%} ({row[name + '_low']:.1%} to {row[name + '_high']:.1%})"
             for name in titles
         ]
-        lines.append(f"| {row['method']} | {headings[row['budget']]} | {' | '.join(cells)} |")
+        lines.append(f"| {baselines.title(row['method'])} | {headings[row['budget']]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -99,6 +106,7 @@ def main(arguments: list[str] | None = None):
     parser.set_defaults(data="world?questions=4")
     parser.add_argument("--out", type=Path, default=Path("results/swap"), help="writes OUT.csv")
     options = parser.parse_args(arguments)
+    loading.check_out(parser, options.out)
     loading.check_options(parser, options)
     if FULL in options.budgets or FULL in options.methods:
         parser.error("with all tokens no choice is made that a question could swap; leave out 'full'")
@@ -111,14 +119,16 @@ def main(arguments: list[str] | None = None):
             f"--data {options.data}: no picture has two questions with evidence in two places; "
             f"pass data that has, such as 'world?questions=4'"
         )
+    groups = [facts[first].group for first, _ in pairs]
     runs = [(method, budget) for budget in options.budgets for method in options.methods]
     rows = []
     for method, budget in tqdm(runs, unit="run", disable=None):
         values = swapped(model, processor, examples, facts, pairs, method, budget, options.batch_size)
-        rows.append(summarise(values, method, budget, options.resamples))
+        rows.append(summarise(values, groups, method, budget, options.resamples))
     write_csv(rows, options.out.with_name(options.out.name + ".csv"))
     print(table(rows, options.budgets), end="\n\n")
-    print(json.dumps({"model": options.model, "data": options.data, "dials": options.dials, "rows": rows}))
+    asked = {name: getattr(options, name) for name in ("model", "data", "split", "seed", "limit", "dials", "dtype")}
+    print(json.dumps({"arguments": asked, "left_out": getattr(examples, "left_out", {}), "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -48,12 +48,11 @@ def prefill_seconds(model, processor, method: str, example, budget: int) -> floa
 
     The processor's own time is left out.
     """
+    prefill = baselines.prefill_of(method)
     with Stopwatch().on(processor) as preparing:
         _wait(model.device)
         start = time.perf_counter()
-        prepared = baselines.find(method)(model, processor, [example], [budget])
-        with prepared.during:
-            model(**prepared.inputs, use_cache=True, logits_to_keep=1)
+        prefill(model, processor, [example], [budget])
         _wait(model.device)
         return time.perf_counter() - start - preparing.seconds
 
@@ -61,13 +60,14 @@ def prefill_seconds(model, processor, method: str, example, budget: int) -> floa
 def prefill_ratios(
     model, processor, examples, facts: Sequence[Facts], methods, budgets, repeats: int = REPEATS, seed: int = 0
 ) -> dict[tuple[str, str], dict[str, float]]:
-    """(method, budget) -> the prefill time over the full prefill's.
+    """(method, budget) -> the prefill time over the full prefill's; methods that are `untimed` are left out.
 
     All methods take turns on one example, batch 1, `repeats` times after a round to warm up, and each time is divided by that
     of all tokens in the same round. The `ratio` is the mean over examples of their medians, `low` and `high` its 95%
-    interval over examples; `lower_quartile`, `median` and `upper_quartile` are of all single ratios.
+    interval, drawn by `Facts.group`; `lower_quartile`, `median` and `upper_quartile` are of all single ratios.
     """
-    runs = [(FULL, FULL), *((m, b) for b in budgets if b != FULL for m in methods if m != FULL)]
+    timed = [method for method in methods if method != FULL and baselines.untimed(method) is None]
+    runs = [(FULL, FULL), *((method, budget) for budget in budgets if budget != FULL for method in timed)]
     seconds = np.zeros((len(examples), repeats + 1, len(runs)))
     progress = tqdm(total=seconds.size, unit="prefill", desc="timing", disable=None)
     for number, (example, fact) in enumerate(zip(examples, facts, strict=True)):
@@ -80,7 +80,7 @@ def prefill_ratios(
                 progress.update()
     progress.close()
     ratios = seconds[:, 1:] / seconds[:, 1:, :1]
-    spread = intervals(np.median(ratios, axis=1), range(len(examples)), RESAMPLES, seed)
+    spread = intervals(np.median(ratios, axis=1), [fact.group for fact in facts], RESAMPLES, seed)
     quartiles = np.percentile(ratios, [25, 50, 75], axis=(0, 1))
     return {
         (method, label(budget)): {

@@ -302,6 +302,12 @@ def test_cdpruner_weighs_relevance_against_diversity():
     assert sorted(cdpruner.greedy_map(torch.ones(5, 3), torch.ones(5), 4).tolist()) == [0, 1, 2, 3]
 
 
+def test_cdpruner_relevance_is_the_cosine_to_the_mean_of_the_question_with_its_own_sign():
+    tokens = torch.tensor([[2.0, 0], [0, 1.0], [-1.0, 0]])
+    question = torch.tensor([[3.0, 0], [1.0, 0], [0.0, 3.0]])  # their mean is (4 / 3, 1): cosines 0.8, 0.6, -0.8
+    torch.testing.assert_close(cdpruner.relevance_of(tokens, question), torch.tensor([1.0, 0.875, 0.0]))
+
+
 def test_greedy_map_takes_the_largest_determinant_at_each_step():
     torch.manual_seed(0)
     features, relevance = torch.randn(9, 6).double(), torch.rand(9).double() + 0.1
@@ -370,6 +376,35 @@ def test_fastv_equals_a_run_without_the_dropped_tokens(tiny, tiny_processor, exa
         assert report("fastv masked against dropped", (have - want).abs().max()) < 1e-4
         with torch.no_grad():
             assert (tiny(**prepared.inputs).logits[:, -1] - want).abs().max() > 1e-3, "the hooks stay on"
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_fastv_prefill_removes_what_fastv_masks(tiny_config, new_model, tiny_processor, examples, attention, report):
+    model = new_model(tiny_config())
+    model.set_attn_implementation(attention)
+    for example, budget, cells in zip(examples, (12, 9), (48, 36), strict=True):
+        want = logits_of(model, fastv.fastv(model, tiny_processor, [example], [budget]))
+        have = fastv.prefill(model, tiny_processor, [example], [budget])
+        assert report("fastv removed against masked", (have - want).abs().max()) < 1e-4
+        want = logits_of(model, fastv.fastv(model, tiny_processor, [example], [cells]))
+        assert (fastv.prefill(model, tiny_processor, [example], [cells]) - want).abs().max() < 1e-4
+    with pytest.raises(ValueError, match="got 2 examples"):
+        fastv.prefill(model, tiny_processor, examples, [12, 9])
+
+
+def test_fastv_prefill_runs_later_layers_on_few_tokens(tiny, tiny_processor, examples):
+    lengths = []
+    hooks = [
+        layer.mlp.register_forward_hook(lambda module, args, output: lengths.append(args[0].shape[1]))
+        for layer in tiny.model.language_model.layers
+    ]
+    try:
+        fastv.prefill(tiny, tiny_processor, examples[:1], [12])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    whole = interface.full_prompt(tiny_processor, examples[:1])["input_ids"].shape[1]
+    assert lengths == [whole, whole, whole - 36, whole - 36]
 
 
 def test_fastv_drops_while_decoding_from_the_cache_too(tiny, tiny_processor, examples, report):
@@ -460,6 +495,13 @@ def test_registry_names_what_it_has():
     with pytest.raises(ValueError, match="did you mean divprune"):
         baselines.find("divprun")
     assert callable(baselines.find("tome"))
+
+
+def test_titles_tell_what_is_only_in_the_style_of_a_paper():
+    assert set(baselines.TITLES) <= set(baselines.METHODS)
+    assert baselines.title("vision_selector") == "in the style of VisionSelector"
+    assert baselines.title("glimpse_prune") == "in the style of GlimpsePrune"
+    assert baselines.title("divprune") == "divprune"
 
 
 def test_a_method_that_is_not_there_is_a_reason_and_not_a_crash(tiny, monkeypatch):

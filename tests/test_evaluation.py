@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from evaluation import answering, loading, report, run, swap, timing
-from evaluation.baselines import vision_selector
+from evaluation.baselines import fastv, vision_selector
 from evaluation.budgets import heading, label, parse_budgets, tokens_for
 from evaluation.records import Answer, Records, RecordsMismatch, data_fingerprint, model_fingerprint
 from training.allocator import save_allocator
@@ -109,6 +109,52 @@ def test_facts_count_cells_and_know_pictures(loaded):
     assert all(len({facts[n].size for n in batch}) == 1 for batch in batches)
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """An unpacked WikiTableQuestions of ten tables with two questions each, the last table a copy of the first."""
+    (tmp_path / "csv" / "1-csv").mkdir(parents=True)
+    lines = ["id\tutterance\tcontext\ttargetValue"]
+    for number in range(10):
+        values = [f"{number % 9}{row}7" for row in range(4)]
+        body = "".join(f'"{name}","{value}"\n' for name, value in zip("abcd", values, strict=True))
+        (tmp_path / "csv" / "1-csv" / f"{number}.csv").write_text('"Name","Points"\n' + body)
+        for row in (1, 3):
+            question = f"how many points has {'abcd'[row]}?"
+            lines.append(f"nt-{number}-{row}\t{question}\tcsv/1-csv/{number}.csv\t{values[row]}")
+    (tmp_path / "training.tsv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_pictures_of_one_table_are_one_group_and_other_pictures_their_own(loaded, tables):
+    _, processor, _, facts = loaded
+    assert [fact.group for fact in facts] == [fact.picture for fact in facts]
+    spec = f"wikitables:{tables}?page=12x12"
+    drawn = [example for split in ("train", "held_out") for example in load_examples(spec, split)]
+    facts = loading.facts_of(processor, drawn)
+    asked = [example for example in drawn if example.name.startswith("wikitables/nt-")]
+    assert len(asked) == 20
+    assert len(drawn) > 20  # look-ups too
+    assert len({fact.group for fact in facts}) == 9
+    assert len({fact.picture for fact in facts}) > 20
+    group = {example.name.partition("#")[0]: fact.group for example, fact in zip(drawn, facts, strict=True)}
+    assert group["wikitables/nt-0-1"] == group["wikitables/nt-0-3"] == group["wikitables/nt-9-1"]
+    assert group["wikitables/nt-0-1"] == group["wikitables/csv/1-csv/0.csv"] != group["wikitables/nt-1-1"]
+
+
+def test_intervals_draw_whole_groups(loaded):
+    """Seven questions of one source tell as little as one: the interval has no width to show, and the count says why."""
+    *_, examples, facts = loaded
+    answers = [Answer("arrcoc", "0.5", e.name, "42" if n % 2 else "no", 6.0, None) for n, e in enumerate(examples)]
+    alone = report.summarise(examples, facts, {("arrcoc", "0.5"): answers}, resamples=50)[-1]
+    shared = [replace(fact, group="one") for fact in facts]
+    together = report.summarise(examples, shared, {("arrcoc", "0.5"): answers}, resamples=50)
+    assert alone["sources"] == alone["pictures"] == together[-1]["pictures"] == 3
+    assert together[-1]["sources"] == 1
+    assert alone["exact_match_low"] < alone["exact_match_high"]
+    assert together[-1]["exact_match_low"] == together[-1]["exact_match_high"] == alone["exact_match"]
+    assert "(7 questions, 3 pictures of 1 sources)" in report.table(together, "all", [0.5])
+
+
 def test_a_run_writes_everything(command, capsys):
     out = command(*SMALL[:-1], "1")
     with open(f"{out}.csv", encoding="utf-8") as file:
@@ -119,7 +165,7 @@ def test_a_run_writes_everything(command, capsys):
     every = {(row["method"], row["budget"]): row for row in written["rows"] if row["family"] == "all"}
     full, ours, oracle = every["full", "full"], every["arrcoc", "0.25"], every["oracle", "4"]
     assert full["questions"] == 7
-    assert full["pictures"] == 3
+    assert full["pictures"] == full["sources"] == 3
     assert full["tokens"] == pytest.approx((5 * 12 + 2 * 20) / 7)
     assert full["evidence_recall"] == full["kept_whole"] == full["token_share"] == 1
     assert full["evidence_recall_questions"] == full["relaxed_accuracy_questions"] == 6
@@ -314,6 +360,38 @@ def test_timing_compares_with_all_tokens_and_leaves_the_processor_out(loaded, mo
     assert stopwatch.seconds > 0
 
 
+def test_methods_whose_time_says_nothing_are_not_timed_and_the_table_says_why(loaded):
+    model, processor, examples, facts = loaded
+    methods = ["arrcoc", "glimpse_prune", "vision_selector"]
+    ratios = timing.prefill_ratios(model, processor, examples[:1], facts[:1], methods[:2], [0.25], repeats=1)
+    assert set(ratios) == {("full", "full"), ("arrcoc", "0.25")}
+    said = [Answer("", "0.25", example.name, "42", 6.0, None) for example in examples]
+    rows = report.summarise(examples, facts, {(method, "0.25"): said for method in methods}, ratios, resamples=20)
+    notes = {row["method"]: row["prefill_note"] for row in rows if row["family"] == "all"}
+    assert notes["arrcoc"] is notes["vision_selector"] is None
+    assert "second pass" in notes["glimpse_prune"]
+    text = report.tables(rows, [0.25])
+    timed = text[text.index("| prefill time, of all tokens' | 25% |") :]
+    assert "| arrcoc | " in timed
+    assert "| in the style of GlimpsePrune |" not in timed  # no empty row: the sentence below stands for it
+    assert "in the style of GlimpsePrune: prefill not timed, since it answers in a second pass" in timed
+    assert "| in the style of VisionSelector | " in text
+    untimed = report.summarise(examples, facts, {("glimpse_prune", "0.25"): said}, {}, resamples=20)
+    assert untimed[0]["prefill_note"] is None  # nothing was timed, so nothing is missing
+    assert "prefill" not in report.tables(untimed, [0.25])
+
+
+def test_fastv_is_timed_by_what_it_costs(loaded, monkeypatch):
+    model, processor, examples, facts = loaded
+    timed = []
+    plain = fastv.prefill
+    monkeypatch.setattr(fastv, "prefill", lambda *args: timed.append(args[-1]) or plain(*args))
+    monkeypatch.setattr(fastv, "fastv", lambda *args: pytest.fail("the masked run was timed"))
+    ratios = timing.prefill_ratios(model, processor, examples[:1], facts[:1], ["fastv"], [0.25], repeats=1)
+    assert timed == [[3], [3]]
+    assert ratios["fastv", "0.25"]["ratio"] > 0
+
+
 def test_timing_opens_each_picture_once(loaded):
     model, processor, examples, facts = loaded
     opened = []
@@ -345,12 +423,21 @@ def test_swap_measures_both_questions(command, loaded, capsys):
     assert swap.pairs_of(examples, facts) == [(0, 1), (2, 3), (4, 5)]
     out = command("--methods", "oracle,strided,resize", "--budgets", "4", main=swap.main)
     oracle, strided, resize = last_json(capsys)["rows"]
-    assert oracle["pairs"] == 3
+    assert oracle["pairs"] == oracle["sources"] == 3
     assert oracle["recall_worse"] > 0.9
     assert oracle["difference"] == 1  # the boxes are apart
     assert strided["difference"] == 0  # the question changes nothing
     assert resize["difference"] is None
     assert len(out.with_name("result.csv").read_text().splitlines()) == 4
+
+
+def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(loading, "load_model", lambda *args: pytest.fail("the model was loaded"))
+    for out, says in ((tmp_path, "is a folder"), (tmp_path / "file" / "swap", "can't be written")):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(SystemExit):
+            command(out=out, main=swap.main)
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

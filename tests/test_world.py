@@ -12,14 +12,16 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from training import train_base
-from training.base_model import VOCABULARY, build_image_processor, build_model, export
+from training.base_model import HEADS, VOCABULARY, build_image_processor, build_model, export
 from training.batches import GLYPHS, IGNORED, conversation, glyph_targets, key_targets, make_batch, patches
 from training.curriculum import STAGES
 from training.speed import one_grid, speed_up
 from training.steps import WEIGHTS, _positions, exact_matches
 from training.tokenizer import SPECIAL_TOKENS, build_tokenizer
+from training.train_allocator import make_source
 from training.world import KINDS, Question, Style, layout_split, layouts, make_page, value_split, words
 from training.world.__main__ import write
 from training.world.asking import ask_absent
@@ -456,21 +458,77 @@ def test_glyph_targets_stand_where_the_characters_do():
     assert (targets > 0).sum() == len(page.glyphs)
 
 
+def _no_export(model, folder):
+    """Leaves out the stock folder, which takes longer to write than a step and has its own tests."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+
 @pytest.mark.parametrize("stage", ["letters", "one field"])
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage):
-    smoke = ["--smoke", "--stage", stage, "--steps"]
-    whole = train_base.main([*smoke, "4", "--out", str(tmp_path / "whole")])
-    train_base.main([*smoke, "2", "--out", str(tmp_path / "parts")])
-    rest = train_base.main([*smoke, "2", "--out", str(tmp_path / "parts"), "--resume"])
-    names = {name for name in whole[0] if name in WEIGHTS or name == "gradient_norm"}
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage, monkeypatch):
+    monkeypatch.setattr(train_base, "export", _no_export)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    killed.mkdir()
+    save = train_base.Trainer.save
+
+    def save_and_keep_the_second_step(trainer):
+        save(trainer)
+        if trainer.step == 2 and trainer.options.out == whole:
+            (killed / "state.pt").write_bytes((whole / "state.pt").read_bytes())
+
+    monkeypatch.setattr(train_base.Trainer, "save", save_and_keep_the_second_step)
+    smoke = ["--smoke", "--stage", stage, "--save-every", "2", "--steps"]
+    history = train_base.main([*smoke, "3", "--out", str(whole)])
+    rest = train_base.main([*smoke, "1", "--out", str(killed), "--resume"])
+    assert [metrics["step"] for metrics in history] == [1, 2, 3]
+    assert "score" in history[1]
+    names = {name for name in history[0] if name in WEIGHTS or name == "gradient_norm"}
     assert "glyphs" in names
     for name in names:
-        assert [metrics[name] for metrics in rest] == [metrics[name] for metrics in whole[2:]]
-    first, second = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("whole", "parts"))
+        assert [metrics[name] for metrics in rest] == [history[2][name]]
+    first, second = (torch.load(out / "state.pt", weights_only=True) for out in (whole, killed))
     for name, tensor in first["model"].items():
         assert torch.equal(tensor, second["model"][name]), name
+
+
+def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="start without --resume"):
         train_base.main(["--smoke", "--out", str(tmp_path / "none"), "--resume"])
+
+
+def test_begin_takes_the_weights_and_heads_of_a_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "first" / "export"
+    smoke = ["--smoke", "--stage", "letters", "--steps", "1"]
+    train_base.main([*smoke, "--out", str(tmp_path / "first")])
+    monkeypatch.setattr(train_base, "export", _no_export)  # once is enough
+    begun, run = [], train_base.run
+
+    def look_and_run(trainer):
+        parts = {"model": trainer.model, HEADS.removesuffix(".safetensors"): trainer.glyph_head}
+        begun.append({name: {key: p.clone() for key, p in part.state_dict().items()} for name, part in parts.items()})
+        assert trainer.step == 0
+        assert not trainer.optimizer.state
+        return run(trainer)
+
+    monkeypatch.setattr(train_base, "run", look_and_run)
+    history = train_base.main([*smoke, "--seed", "5", "--begin", str(folder), "--out", str(tmp_path / "second")])
+    assert [metrics["step"] for metrics in history] == [1]
+    for part, tensors in begun[0].items():
+        written = load_file(folder / f"{part}.safetensors")
+        assert written
+        for name, tensor in written.items():
+            assert torch.equal(tensors[name].to(tensor.dtype), tensor), name
+    (folder / HEADS).unlink()  # a folder from elsewhere has no heads
+    assert train_base.main([*smoke, "--begin", str(folder), "--out", str(tmp_path / "third")])
+    save_file({"lm_head.weight": torch.zeros(1024, 256)}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match="pass a folder of this geometry"):
+        train_base.main([*smoke, "--begin", str(folder), "--out", str(tmp_path / "fourth")])
+    with pytest.raises(FileNotFoundError, match=r"has no model.safetensors; pass a model's folder"):
+        train_base.main([*smoke, "--begin", str(tmp_path), "--out", str(tmp_path / "fifth")])
+
+
+def test_the_allocators_training_refuses_a_count_of_questions():
+    with pytest.raises(ValueError, match="sets questions=4, which is for evaluation"):
+        make_source(["world:one_field?grids=8x8&questions=4"], seed=0, limit=None, skip_bad=False)
 
 
 def test_the_export_is_a_small_stock_folder(tmp_path):

@@ -56,9 +56,8 @@ _TRAINED = {**KINDS, "table": replace(KINDS["table"], families=("table",))}  # n
 _WORLD = tuple(
     _TRAINED[kind]
     for kind in (
-        "one_field", "several_fields", "several_fields", "form", "form", "crowded", "table", "table", "table", "chart",
-        "chart", "scene", "scene", "near_identical", "corner", "small_print", "noise", "absent", "absent",
-        "empty_complex", "gist",
+        "one_field", "several_fields", *3 * ("form",), *2 * ("crowded",), *5 * ("table",), *3 * ("chart",),
+        *2 * ("scene",), "near_identical", "corner", "small_print", "noise", *2 * ("absent",), "empty_complex", "gist",
     )
 )  # fmt: skip
 
@@ -69,6 +68,6 @@ STAGES = (
           letters_only=True, learning_rate=2.0),
     Stage("one field", (_ONE, replace(_ONE, fonts=PLAIN_FONTS)), _SMALL, pass_mark=0.5),
     Stage("several fields", (_FEW, _FEW, _ONE), _SMALL, pass_mark=0.6, questions=2),
-    Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=2,
+    Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3,
           scaled_styles=(_ONE, replace(_FEW, font_sizes=(14, 22)), KINDS["scene"])),
 )  # fmt: skip

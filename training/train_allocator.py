@@ -42,6 +42,7 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool):
 
     Raises:
         DataError: see `load_examples`.
+        ValueError: a spec of the world sets `questions`.
     """
     sources = []
     for number, spec in enumerate(specs):
@@ -49,6 +50,11 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool):
         if kind == "world" and not Path(spec).is_dir():
             load_examples(spec, "train", seed, limit=1)  # refuses what it does not know
             options = dict(parse_qsl(spec.partition("?")[2]))
+            if "questions" in options:
+                raise ValueError(
+                    f"--data {spec!r} sets questions={options['questions']}, which is for evaluation; training draws a new page "
+                    "for every question, so leave it out"
+                )
             pairs = [tuple(map(int, text.split("x"))) for text in options.get("grids", "").split(",") if text]
             kinds = tuple(name.strip() for name in rest.split(",") if name.strip())
             sources.append(WorldSource(seed + number, "train", kinds, tuple(pairs) or GRIDS))
@@ -136,29 +142,39 @@ def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) ->
     return path
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    signals = "\n".join(f"  {name:20} {what}" for name, (_, what) in SIGNALS.items())
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], epilog=f"signals:\n{signals}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    add = parser.add_argument
-    add("--model", default="checkpoints/arrcoc-small", help="folder or Hub name of the base")
+def _add_data(parser: argparse.ArgumentParser):
+    add = parser.add_argument_group("data").add_argument
     add(
         "--data", nargs="+", default=["world"], help="what training.data.load_examples takes; several are taken in turn"
     )
     add("--limit", type=int, help="of the examples of each of --data but the world")
     add("--skip-bad", action="store_true", help="leave bad records out, and say how many")
-    add("--out", type=Path, default=Path("runs/allocator"))
-    add("--signals", help="names and weights, such as evidence=1,distill_attention=0.1; see below")
+    add("--shares", type=float, nargs=2, default=SHARES, metavar=("LOW", "HIGH"), help="of tokens: the budgets drawn")
+    add("--workers", type=int, default=0, help="processes that draw pages beside training")
+
+
+def _add_model(parser: argparse.ArgumentParser):
+    add = parser.add_argument_group("model and what of it is trained").add_argument
+    add("--model", default="checkpoints/arrcoc-small", help="folder or Hub name of the base")
+    add("--base-dtype", choices=("float32", "bfloat16"), default="float32", help="what the base is loaded in")
     add(
         "--scorer",
         choices=SCORERS,
         default="arrcoc",
         help="what is trained; query_blind is arrcoc without the question",
     )
-    add("--shares", type=float, nargs=2, default=SHARES, metavar=("LOW", "HIGH"), help="of tokens: the budgets drawn")
+    add("--allocator", type=Path, help="begin from this allocator.safetensors")
+    add("--reset", action="store_true", help="begin from a new allocator, whatever the model folder holds")
+    add("--set", nargs="*", default=[], metavar="DIAL=VALUE", help="dials of the config, such as diversity=0")
+    add("--signals", help="names and weights, such as evidence=1,distill_attention=0.1; see below")
+    add("--phase", type=int, choices=(1, 2), default=1, help="1: the scorer alone; 2: the language model too")
+    add("--adapt", choices=ADAPTS, default="lora", help="phase 2: LoRA on the top layers, or these layers themselves")
+    add("--layers", type=int, default=2, help="phase 2: how many of the top layers")
+    add("--rank", type=int, default=16, help="phase 2: of LoRA")
+
+
+def _add_steps(parser: argparse.ArgumentParser):
+    add = parser.add_argument_group("optimisation").add_argument
     add("--steps", type=int, default=2000)
     add("--batch-size", type=int, default=16, help="pages per step and process")
     add("--accumulate", type=int, default=1, help="batches per step")
@@ -177,23 +193,30 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         choices=[kind.value for kind in SchedulerType],
         help="of the learning rate",
     )
-    add("--phase", type=int, choices=(1, 2), default=1, help="1: the scorer alone; 2: the language model too")
-    add("--adapt", choices=ADAPTS, default="lora", help="phase 2: LoRA on the top layers, or these layers themselves")
-    add("--layers", type=int, default=2, help="phase 2: how many of the top layers")
-    add("--rank", type=int, default=16, help="phase 2: of LoRA")
-    add("--allocator", type=Path, help="begin from this allocator.safetensors")
-    add("--reset", action="store_true", help="begin from a new allocator, whatever the model folder holds")
-    add("--set", nargs="*", default=[], metavar="DIAL=VALUE", help="dials of the config, such as diversity=0")
     add("--seed", type=int, default=0)
-    add("--resume", action="store_true", help="go on from the last checkpoint under --out")
     add("--bf16", action="store_true", help="autocast to bfloat16; the scorer stays in float32")
-    add("--base-dtype", choices=("float32", "bfloat16"), default="float32", help="what the base is loaded in")
-    add("--workers", type=int, default=0, help="processes that draw pages beside training")
+
+
+def _add_files(parser: argparse.ArgumentParser):
+    add = parser.add_argument_group("files and progress").add_argument
+    add("--out", type=Path, default=Path("runs/allocator"))
+    add("--resume", action="store_true", help="go on from the last checkpoint under --out")
     add("--log-every", type=int, default=10, help="steps")
     add("--save-every", type=int, default=500, help="steps")
     add("--keep", type=int, default=2, help="checkpoints")
     add("--export", action="store_true", help="write OUT/model too: base and allocator, for from_pretrained")
     add("--quiet", action="store_true", help="no progress bar")
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    signals = "\n".join(f"  {name:20} {what}" for name, (_, what) in SIGNALS.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], epilog=f"signals:\n{signals}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    for add_group in (_add_data, _add_model, _add_steps, _add_files):
+        add_group(parser)
     options = parser.parse_args(arguments)
     options.signals = options.signals or DEFAULT_SIGNALS[options.scorer]
     try:

@@ -66,7 +66,12 @@ class Trainer:
 
     def begin(self, folder: Path) -> None:
         """Takes the weights of a stock or ARR-COC folder of this geometry, and those of the auxiliary heads from `HEADS` in it
-        as far as they are there. The optimiser starts anew."""
+        as far as they are there. The optimiser starts anew.
+
+        `FileNotFoundError` without weights, `ValueError` if some are missing, torch's `RuntimeError` if shapes differ.
+        """
+        if not (folder / "model.safetensors").is_file():
+            raise FileNotFoundError(f"{folder} has no model.safetensors; pass a model's folder, such as OUT/export")
         weights = load_file(folder / "model.safetensors")
         missing = self.model.load_state_dict(weights, strict=False).missing_keys
         if set(missing) - {"lm_head.weight"}:  # tied to the embeddings

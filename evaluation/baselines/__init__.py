@@ -2,10 +2,15 @@
 
 import difflib
 import importlib
+from collections.abc import Callable
 
 from evaluation.baselines.interface import Method, Prepared, cells_of, is_arrcoc, prompt
 
-# Name -> (module, function). A module may say in `supports(model) -> str | None` which models it runs; without, ours.
+# Name -> (module, function). A module may have, beside its function:
+#   supports(model) -> str | None: why a model can't run it; without, it runs ours alone
+#   load_weights(model, file): what a learned method needs first
+#   prefill(model, processor, examples, budgets): its prefill as published, for timing, where the function answers another way
+#   UNTIMED: why neither tells what the published method costs
 METHODS = {
     "full": ("evaluation.baselines.full", "full"),
     "arrcoc": ("evaluation.baselines.arrcoc", "arrcoc"),
@@ -24,6 +29,18 @@ METHODS = {
     "oracle": ("evaluation.baselines.oracle", "oracle"),
 }
 
+# How tables name the methods that keep a paper's idea and not all of its procedure; the others go by their own name.
+TITLES = {
+    "tome": "in the style of ToMe",
+    "vision_selector": "in the style of VisionSelector",
+    "glimpse_prune": "in the style of GlimpsePrune",
+}
+
+
+def title(name: str) -> str:
+    """The method as tables and curves name it."""
+    return TITLES.get(name, name)
+
 
 def find(name: str) -> Method:
     """The method of this name.
@@ -33,6 +50,31 @@ def find(name: str) -> Method:
     """
     module, function = _entry(name)
     return getattr(importlib.import_module(module), function)
+
+
+def prefill_of(name: str) -> Callable:
+    """What is timed as this method's prefill, by the arguments of `Method`: its own `prefill`, or the method and one forward.
+
+    Raises:
+        ValueError: there is no method of this name.
+    """
+    method, module = find(name), importlib.import_module(_entry(name)[0])
+
+    def first_token(model, processor, examples, budgets):
+        prepared = method(model, processor, examples, budgets)
+        with prepared.during:
+            return model(**prepared.inputs, use_cache=True, logits_to_keep=1).logits[:, -1]
+
+    return getattr(module, "prefill", first_token)
+
+
+def untimed(name: str) -> str | None:
+    """Why the time of this method's code is not reported, or `None` where it is.
+
+    Raises:
+        ValueError: there is no method of this name.
+    """
+    return getattr(importlib.import_module(_entry(name)[0]), "UNTIMED", None)
 
 
 def supports(name: str, model) -> str | None:
@@ -68,4 +110,7 @@ def _entry(name: str) -> tuple[str, str]:
     return METHODS[name]
 
 
-__all__ = ["METHODS", "Method", "Prepared", "cells_of", "find", "is_arrcoc", "prompt", "supports"]
+__all__ = [
+    "METHODS", "TITLES", "Method", "Prepared", "cells_of", "find", "is_arrcoc", "prefill_of", "prompt", "supports", "title",
+    "untimed",
+]  # fmt: skip

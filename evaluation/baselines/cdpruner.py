@@ -1,4 +1,18 @@
-"""Tokens that are diverse given the question, after CDPruner (Zhang et al. 2025, arXiv 2506.10967)."""
+"""Tokens that are diverse given the question, after CDPruner (Zhang et al. 2025, arXiv 2506.10967).
+
+The paper takes the set of tokens with a large determinant of diag(r) L diag(r): L holds the cosines of the projected visual
+tokens, r their relevance, the cosine to the question's embedding scaled to [0, 1] over the picture. Here as there.
+
+Whose embedding, and with which sign:
+
+- The paper, for LLaVA: CLIP's vision and text towers with their projections. The published code
+  (github.com/Theia-4869/CDPruner) negates that cosine before scaling it, so that what is least like the question is most
+  relevant; its authors say that they saw this in CLIP only (issue 14 there).
+- The paper, for models with a vision tower alone, such as Qwen2.5-VL: the mean of the language model's embeddings of the
+  question. That repository has code for LLaVA alone.
+- Here, Qwen3-VL, which has no text tower: the second, with the merged visual tokens, which live in the same space, and with
+  the paper's sign. Nothing trains these two to be alike, as CLIP's towers are.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -11,13 +25,13 @@ SMALLEST_GAIN = 1e-6
 
 
 def relevance_of(tokens: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
-    """(N,) mean cosine of each token (N, C) to the question's (Tq, C), scaled to [0, 1] over the picture.
+    """(N,) cosine of each token (N, C) to the mean of the question's (Tq, C), scaled to [0, 1] over the picture.
 
     All ones where nothing is asked, or where all tokens are equally relevant.
     """
     if not len(question):
         return torch.ones(len(tokens), device=tokens.device)
-    cosine = (F.normalize(tokens.float(), dim=-1) @ F.normalize(question.float(), dim=-1).T).mean(-1)
+    cosine = F.normalize(tokens.float(), dim=-1) @ F.normalize(question.float().mean(0), dim=-1)
     low, high = cosine.min(), cosine.max()
     return (cosine - low) / (high - low) if high > low else torch.ones_like(cosine)
 
@@ -63,9 +77,7 @@ def questions_of(model, encoded: Encoded) -> list[torch.Tensor]:
 def cdpruner(model, processor, examples, budgets) -> Prepared:
     """Inputs with the K cells of each picture that a determinantal point process conditioned on the question chooses.
 
-    Qwen3-VL has no text encoder aligned with its ViT, so relevance is the cosine between the visual tokens and the question's
-    input embeddings, both in the language model's space, with the sign of the paper's text: what resembles the question is
-    relevant. The published code for LLaVA negates the cosine of CLIP's embeddings.
+    How the question enters on a model without a text tower is said at the top of this file.
     """
     encoded = encode(model, processor, examples, budgets)
     plans = []

@@ -1,4 +1,8 @@
-"""The most diverse tokens, after DivPrune (Alvar et al. 2025, arXiv 2503.02175)."""
+"""The most diverse tokens, after DivPrune (Alvar et al. 2025, arXiv 2503.02175).
+
+The rule is the paper's: greedy max-min diversity by cosine distance between the projected visual tokens, before the language
+model. New with Qwen3-VL: a kept token keeps its place in the picture and its DeepStack levels, which take no part in the choice.
+"""
 
 import torch
 import torch.nn.functional as F

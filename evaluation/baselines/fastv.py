@@ -1,4 +1,7 @@
-"""Dropping visual tokens inside the language model, after FastV (Chen et al. 2024, arXiv 2403.06764)."""
+"""Dropping visual tokens inside the language model, after FastV (Chen et al. 2024, arXiv 2403.06764).
+
+`fastv` answers, in batches, with the dropped tokens masked out; `prefill` removes them, as FastV does, and is what is timed.
+"""
 
 import torch
 from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
@@ -24,7 +27,7 @@ def supports(model) -> str | None:
 
 
 class _EnoughError(Exception):
-    """Raised when the layer that ranks the tokens has been reached."""
+    """Raised when the last module that is watched has been reached."""
 
 
 def last_token_attention(model, inputs) -> torch.Tensor:
@@ -33,25 +36,33 @@ def last_token_attention(model, inputs) -> torch.Tensor:
     The layers after it do not run. Prompts are left-padded.
     """
     attention = model.model.language_model.layers[LAYERS_BEFORE - 1].self_attn
+    with torch.no_grad():
+        (given,) = _called_with(model, inputs, [attention], use_cache=False)
+        return _attention_of_last(attention, given, inputs["attention_mask"].bool())
+
+
+def _called_with(model, inputs, modules, **settings) -> list[dict]:
+    """The keyword arguments of each of `modules`, `hidden_states` among them; the forward ends where the last one begins."""
     caught = {}
 
     def catch(module, args, kwargs):
-        caught.update(hidden=kwargs["hidden_states"], rotary=kwargs["position_embeddings"])
-        raise _EnoughError
+        caught[module] = kwargs if not args else kwargs | {"hidden_states": args[0]}
+        if module is modules[-1]:
+            raise _EnoughError
 
-    hook = attention.register_forward_pre_hook(catch, with_kwargs=True)
+    hooks = [module.register_forward_pre_hook(catch, with_kwargs=True) for module in modules]
     try:
-        with torch.no_grad():
-            model.model(**inputs, use_cache=False)
+        model.model(**inputs, **settings)
     except _EnoughError:
         pass
     finally:
-        hook.remove()
-    with torch.no_grad():
-        return _attention_of_last(attention, caught["hidden"], *caught["rotary"], inputs["attention_mask"].bool())
+        for hook in hooks:
+            hook.remove()
+    return [caught[module] for module in modules]
 
 
-def _attention_of_last(attention, hidden, cos, sin, real) -> torch.Tensor:
+def _attention_of_last(attention, given, real) -> torch.Tensor:
+    hidden, (cos, sin) = given["hidden_states"], given["position_embeddings"]
     heads = (*hidden.shape[:2], -1, attention.head_dim)
     key = attention.k_norm(attention.k_proj(hidden).view(heads)).transpose(1, 2)
     query = attention.q_norm(attention.q_proj(hidden[:, -1:]).view(len(hidden), 1, -1, attention.head_dim))
@@ -112,8 +123,8 @@ def fastv(model, processor, examples, budgets) -> Prepared:
 
     The paper's text ranks by the mean attention from all other tokens, its published code by the last token's; this is the code's
     rule. The budget is FastV's own: K is what is left after layer 2, so the mean over layers (`Prepared.tokens`) is above K.
-    Dropped tokens are masked out as keys: the same logits as without them, not FastV's speed. To know `kept` beforehand, the
-    ranking runs the first two layers once more.
+    Dropped tokens are masked out as keys: the same logits as without them, not FastV's speed, for which see `prefill`. To know
+    `kept` beforehand, the ranking runs the first two layers once more.
     """
     encoded = encode(model, processor, examples, "full")
     inputs = encoded.inputs
@@ -132,3 +143,43 @@ def fastv(model, processor, examples, budgets) -> Prepared:
     if not dropped.any():  # nothing to mask: the fused causal kernel stays in use
         return Prepared(inputs, kept, tokens)
     return Prepared(inputs, kept, tokens, DropKeys(model, dropped))
+
+
+@torch.no_grad()
+def prefill(model, processor, examples, budgets) -> torch.Tensor:
+    """(1, vocabulary) logits after one example's prompt: the first two layers read every token, the others K and the text.
+
+    The same logits as `fastv` gives by masking, at FastV's own cost. Layers and cache hold what they would in a published run:
+    all tokens up to the second layer, the kept ones after it.
+
+    Raises:
+        ValueError: there are several examples; removed tokens would leave rows of unequal length.
+    """
+    if len(examples) != 1:
+        raise ValueError(f"fastv's prefill got {len(examples)} examples; pass one at a time")
+    encoded = encode(model, processor, examples, "full")
+    inputs, text, levels = encoded.inputs, model.model.language_model, encoded.vision.deepstack_features
+    inputs["mm_encoder_outputs"] = {"image": encoded.vision}
+    attention = text.layers[LAYERS_BEFORE - 1].self_attn
+    ranking, given = _called_with(model, inputs, [attention, text.layers[LAYERS_BEFORE]], use_cache=True)
+    image = inputs["input_ids"][0] == model.config.image_token_id
+    received = _attention_of_last(attention, ranking, inputs["attention_mask"].bool())[0, image]
+    kept = received.argsort(descending=True, stable=True)[: budgets[0]].sort().values
+    rows = torch.cat([(~image).nonzero().flatten(), image.nonzero().flatten()[kept]]).sort().values
+    hidden, given = _rows_of(given, rows)
+    for number in range(LAYERS_BEFORE, len(text.layers)):
+        hidden = text.layers[number](hidden, **given)
+        if number < len(levels):
+            hidden[:, image[rows]] += levels[number][0][kept]
+    return model.lm_head(text.norm(hidden[:, -1]))
+
+
+def _rows_of(given: dict, rows: torch.Tensor) -> tuple[torch.Tensor, dict]:
+    """The hidden states at `rows`, and a layer's other arguments to go with them."""
+    others = {name: value for name, value in given.items() if name != "hidden_states"}
+    others["position_embeddings"] = tuple(part[:, rows] for part in given["position_embeddings"])
+    if given.get("position_ids") is not None:
+        others["position_ids"] = given["position_ids"][:, rows]
+    if given.get("attention_mask") is not None:
+        others["attention_mask"] = given["attention_mask"][..., rows, :][..., rows]
+    return given["hidden_states"][:, rows], others

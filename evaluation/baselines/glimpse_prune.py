@@ -1,9 +1,12 @@
-"""GlimpsePrune-style selection: after some layers of the language model, a learned token tells which cells matter.
+"""Selection in the style of GlimpsePrune: after some layers of the language model, a learned token tells which cells matter.
 
 Written from the description in arXiv 2508.01548: a learned glimpse token follows the prompt; how it attends to the image in
 the first layers, together with the visual tokens' states there, goes through a small predictor with 2D rotary positions;
-trained on evidence boxes (Dice + 0.1 BCE). The K highest cells are kept. In the paper the pruned layers are those after
-the glimpse; here the language model answers from the kept tokens alone, so that the tokens are as few as any method's.
+trained on evidence boxes (Dice + 0.1 BCE).
+
+What departs from the paper: the predictor's form and size, and what it is conditioned on, are ours. The K highest cells are
+kept, where GlimpsePrune keeps as many as pass a threshold. GlimpsePrune drops tokens within one pass; here the language
+model answers in a second pass that reads the kept tokens alone, in every layer.
 """
 
 import copy
@@ -19,6 +22,10 @@ from evaluation.baselines.selection import encode, fill, plan_cells
 from training.language_pass import eager_attention
 
 LAYER_SHARE = 18 / 28  # the paper's layer of 28, as a share of the language model
+UNTIMED = (
+    "it answers in a second pass over the kept tokens, after the first layers read all of them with eager attention; "
+    "GlimpsePrune drops tokens within one pass"
+)
 
 
 class GlimpsePredictor(nn.Module):
@@ -153,7 +160,8 @@ load_weights = _WEIGHTS.load
 def glimpse_prune(model, processor, examples, budgets) -> Prepared:
     """Inputs with the K cells of each picture that the glimpse finds most relevant; `load_weights` comes first.
 
-    `Prepared.tokens` counts what the answer is read from; that the first layers read every token before is not in it.
+    `Prepared.tokens` counts what the answer is read from; that the first layers read every token before is not in it. The
+    time of this code is not that of GlimpsePrune, see `UNTIMED`.
     """
     predictor = _WEIGHTS.of(model)
     encoded = encode(model, processor, examples, budgets)

@@ -16,7 +16,8 @@ ALLOCATOR_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask",
 class Prepared:
     """One batch, ready for `generate()`.
 
-    Most methods have run the vision tower already: what a method costs is its own call and the first token together.
+    Most methods have run the vision tower already: what a method costs is its own call and the first token together, but see
+    `evaluation.baselines.prefill_of`.
 
     Attributes:
         inputs: goes to `model.generate(**inputs)`, any number of times.

@@ -27,11 +27,6 @@ class Encoded:
     counts: list[int]
     asked: dict[str, torch.Tensor]
 
-    def merger_inputs(self) -> list[torch.Tensor]:
-        """Per picture (h * w, merge_size ** 2 * vision hidden size), what the patch merger reads."""
-        sizes = [height * width for height, width in self.grids]
-        return list(self.vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes))
-
 
 @dataclass(frozen=True, eq=False)
 class Plan:

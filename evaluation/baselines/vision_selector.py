@@ -1,8 +1,11 @@
-"""VisionSelector-style selection: a learned scorer on the merged visual tokens that never sees the question.
+"""Selection in the style of VisionSelector: a learned scorer on the merged visual tokens that never sees the question.
 
 Written from the description in arXiv 2510.16598: a query-key attention over the visual tokens alone gives each its
 importance; trained through a differentiable top-k (`lm_soft_topk`) with a penalty on undecided shares (`binarize`) whose
 weight rises while the temperature falls; the plain top-k of the importance is kept.
+
+What departs from the paper: the budget is drawn anew in every training step, as for every learned method here, where
+VisionSelector is trained at one; the scorer's width follows the base, and its data and steps are those of the run.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Dominant and contextual tokens, after VisionZip (Yang et al. 2024, arXiv 2412.04467)."""
+"""Dominant and contextual tokens, after VisionZip (Yang et al. 2024, arXiv 2412.04467), without its fine-tuning."""
 
 import torch
 import torch.nn.functional as F
@@ -40,11 +40,14 @@ def zip_cells(attention: torch.Tensor, keys: torch.Tensor, count: int, width: in
 def visionzip(model, processor, examples, budgets) -> Prepared:
     """Inputs with K tokens of each picture, 27 of 32 of them dominant cells and the rest contextual means.
 
-    Qwen's ViT has no class token, so a cell is dominant by the attention that its patches receive from all patches (the
-    paper's rule for such encoders), in the last block, whose output the patch merger reads. Contextual tokens are the means
-    of a target and the cells that joined it (the published code adds the target to the others' mean instead, which doubles
-    its length), taken after the patch merger and on every DeepStack level alike, at the target's place. Kept are the
-    dominant cells.
+    As in its published code for Qwen2.5-VL: that ViT has no class token, so a cell is dominant by the attention that its
+    patches receive from all patches of the last block, and tokens are dropped and merged after the patch merger. Kept are
+    the dominant cells.
+
+    What departs from it: a contextual token is the mean of a target and the cells that joined it (the published code adds the
+    target to the others' mean instead, which doubles its length), on every DeepStack level alike, at the target's place;
+    cells join by their patches' keys before RoPE, side by side (there, the mean of the patches' keys after it); and 10 of 64
+    tokens are contextual at every K, the share of the paper's runs with LLaVA at 64 tokens.
     """
     with watch_last_block(model) as block:
         encoded = encode(model, processor, examples, budgets)

@@ -1,0 +1,83 @@
+"""The ways to a first token that are compared, all on the same weights."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from benchmarks.geometry import StockProcessor, build_model, build_processors, config_of, stock_of
+from benchmarks.pictures import Example
+from evaluation.baselines.interface import grid_of, prompt
+from evaluation.baselines.resize import resize
+
+STOCK = "stock"
+METHODS = (STOCK, "resize", "after-vit", "two-stage", "foveated")
+# Argument of the model's forward that a method needs.
+NEEDS = {"two-stage": "encode_ratio", "foveated": "allocation_mode"}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One geometry: our model, stock on the same parameters, and the processor of each."""
+
+    model: ARRCOCQwen3VLForConditionalGeneration
+    stock: object
+    processor: ARRCOCProcessor
+    stock_processor: StockProcessor
+
+    def cells(self, example: Example) -> int:
+        """Visual tokens of the whole picture."""
+        rows, columns = grid_of(self.processor, example)
+        return rows * columns
+
+
+@dataclass(frozen=True)
+class Case:
+    """One method on one batch of pictures.
+
+    Attributes:
+        method: one of `METHODS`.
+        examples: the batch.
+        budget: tokens of each picture, what `stock` ignores.
+        encode_ratio: of `two-stage`: a share in (0, 1], or "auto".
+    """
+
+    method: str
+    examples: Sequence[Example]
+    budget: int
+    encode_ratio: float | str
+
+    def model(self, bench: Bench):
+        """The model that runs it."""
+        return bench.stock if self.method in (STOCK, "resize") else bench.model
+
+    def prepare(self, bench: Bench) -> dict:
+        """From pictures and questions to what the model's forward takes, on its device."""
+        if self.method == "resize":
+            return resize(bench.stock, bench.stock_processor, self.examples, [self.budget] * len(self.examples)).inputs
+        if self.method == STOCK:
+            return prompt(bench.stock_processor, self.examples).to(bench.model.device)
+        inputs = prompt(bench.processor, self.examples, token_budget=self.budget).to(bench.model.device)
+        if self.method == "two-stage":
+            inputs["encode_ratio"] = self.encode_ratio
+        elif self.method == "foveated":
+            inputs["allocation_mode"] = "foveated"
+        return inputs
+
+
+def unsupported(method: str) -> str | None:
+    """Why the model of this copy can't run the method, or `None`."""
+    needed = NEEDS.get(method)
+    if needed is None or needed in inspect.signature(ARRCOCQwen3VLForConditionalGeneration.forward).parameters:
+        return None
+    return (
+        f"{method} needs {needed}, which the forward of this copy's ARRCOCQwen3VLForConditionalGeneration does not take; "
+        f"leave {method} out of --methods, or update the code"
+    )
+
+
+def build_bench(geometry: str, dtype, device: str, seed: int = 0) -> Bench:
+    """Models and processors of one geometry."""
+    config = config_of(geometry)
+    model = build_model(config, dtype, device, seed)
+    return Bench(model, stock_of(model), *build_processors(config))
