@@ -9,9 +9,10 @@ IMAGE ?= demo/page.png
 BUDGET ?= 36
 MODEL ?= checkpoints/arrcoc-small
 DATA ?= world
+GEOMETRY ?= 2b
 EVALUATED ?= world?grids=12x12
 
-.PHONY: demo test lint matrix train allocator evaluate figures stage clean
+.PHONY: demo test lint matrix train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image "$(IMAGE)" $(if $(QUESTION),--question "$(QUESTION)") --budget "$(BUDGET)" --model "$(MODEL)"
@@ -39,7 +40,15 @@ figures: $(VENV)/.train
 	$(BIN)/python -m demo.figures
 
 stage: $(VENV)/.installed
-	$(BIN)/python upload.py --stage-only --checkpoint "$(MODEL)" --out staged
+	$(BIN)/python upload.py stage staged --checkpoint "$(MODEL)"
+
+check: lint
+	rm -rf build/checked
+	$(BIN)/python upload.py stage build/checked --checkpoint "$(MODEL)"
+	$(BIN)/python upload.py check build/checked
+
+benchmark: $(VENV)/.train
+	$(BIN)/python -m benchmarks.prefill --geometry $(GEOMETRY) --growth --out results/prefill_$(GEOMETRY)
 
 clean:
 	rm -rf $(VENV) .torchvision .matrix staged demo/out

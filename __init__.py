@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, Aut
 
 from .attending import Allocation
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
+from .encoding import EncodedImages
 from .modeling_arrcoc_qwen import ARRCOCQwen3VLForConditionalGeneration, ARRCOCQwen3VLModel
 from .processing_arrcoc import ARRCOCProcessor
 
@@ -22,4 +23,5 @@ __all__ = [
     "ARRCOCQwen3VLForConditionalGeneration",
     "ARRCOCQwen3VLModel",
     "Allocation",
+    "EncodedImages",
 ]

@@ -20,12 +20,14 @@ class Allocation:
     """Where one image's visual tokens go.
 
     Attributes:
-        positions: (K, 3) long, (t, row, column) of each token on the merged grid, in raster order.
+        positions: (K, 3) long, (t, row, column) of each token on the merged grid, in raster order; in the foveated mode the
+            tokens of the coarse view come first.
         grid: (t, h, w) of the merged grid.
         relevance: (t, h, w) float32, the balanced map that the choice was made on.
         scores: the maps "information", "perspective" and "participation" by name, each (t, h, w).
         tensions: "compress_particularize", "exploit_explore" and "focus_diversify" by name, floats in (-1, 1).
-        level: (K,) long, 0 for a fine cell, 1 for a 2 x 2 and 2 for a 4 x 4 pooled cell.
+        level: (K,) long, 0 for a fine cell, 1 for a 2 x 2 and 2 for a 4 x 4 pooled cell; n for a token of a coarse view at
+            1 / 2^n of the sides.
         depth: (K,) long, how many DeepStack levels the token receives.
         cell_token: (t * h * w,) long, the token that each cell feeds, -1 for a dropped cell.
     """
@@ -104,7 +106,7 @@ def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch
     """Indices of the best cell in each block of an even partition of the grid into at most `count` blocks.
 
     Args:
-        scores: (N,) scores of the cells in raster order.
+        scores: (N,) scores of the cells in raster order; -inf for a cell that can't be chosen.
         grid: (t, h, w); the frames share the rows of one tall grid.
     """
     if count < 1:
@@ -121,7 +123,7 @@ def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch
     sorted_block = block[by_block]
     first = torch.ones_like(sorted_block, dtype=torch.bool)
     first[1:] = sorted_block[1:] != sorted_block[:-1]
-    return by_block[first]
+    return by_block[first & (scores[by_block] > -math.inf)]
 
 
 def choose_cells(scores: torch.Tensor, grid: tuple[int, int, int], count: int, coverage_floor: float):
@@ -216,7 +218,8 @@ def attend(
     """The plan that spends `budget` tokens: `positions`, `level`, `depth` and `cell_token` of an `Allocation`.
 
     Args:
-        scores: (t * h * w,) scores in raster order; the choice is not differentiable.
+        scores: (t * h * w,) scores in raster order, -inf for a cell that can't be chosen (not with pooled cells); the choice
+            is not differentiable.
         grid: (t, h, w) merged grid.
         budget: number of tokens, 1 <= budget <= t * h * w.
         coverage_floor: share of the fine tokens that is spread evenly over the grid.
@@ -260,7 +263,7 @@ def straight_through_gates(scores: torch.Tensor, allocation: Allocation, tempera
     estimator: Bengio et al. 2013, section 3).
     """
     kept = scores[flat_index(allocation)]
-    dropped = scores[allocation.cell_token < 0]
+    dropped = scores[(allocation.cell_token < 0) & (scores > -math.inf)]
     ends = [kept.detach().min(), dropped.detach().max()] if len(dropped) else [kept.detach().min()]
     soft = torch.sigmoid((kept - torch.stack(ends).mean()) / temperature)
     return 1 + (soft - soft.detach())
@@ -273,8 +276,14 @@ def flat_index(allocation: Allocation) -> torch.Tensor:
     return (t * height + row) * width + column
 
 
-def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor) -> torch.Tensor:
-    """The kept rows of `tokens` (t * h * w, C), pooled cells as the mean of their rows: (K, C)."""
+def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch.Tensor | None = None) -> torch.Tensor:
+    """The kept rows of `tokens` (t * h * w, C), pooled cells as the mean of their rows: (K, C).
+
+    Args:
+        encoded: (M,) ascending, the cells that `tokens` has rows of, where not of all; the plan then has fine cells alone.
+    """
+    if encoded is not None:
+        return tokens[torch.searchsorted(encoded, flat_index(allocation))]
     if not allocation.level.any():
         return tokens[flat_index(allocation)]
     fed = allocation.cell_token >= 0
@@ -284,9 +293,11 @@ def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor) -> torch.Tenso
     return pooled / count[:, None]
 
 
-def apply_to_deepstack(allocation: Allocation, levels: list[torch.Tensor]) -> list[torch.Tensor]:
+def apply_to_deepstack(
+    allocation: Allocation, levels: list[torch.Tensor], encoded: torch.Tensor | None = None
+) -> list[torch.Tensor]:
     """The kept rows of each DeepStack level, zero where a token is too shallow for it: list of (K, C)."""
-    kept = [apply_to_tokens(allocation, level) for level in levels]
+    kept = [apply_to_tokens(allocation, level, encoded) for level in levels]
     if bool((allocation.depth == len(levels)).all()):
         return kept
     return [features * (allocation.depth > number)[:, None] for number, features in enumerate(kept)]

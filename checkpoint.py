@@ -3,11 +3,14 @@
 import torch
 from torch import nn
 
+_OPTIONAL = ("model.arrcoc.adapter.", "model.arrcoc.early_participation.")
+
 
 def check_loaded(model: nn.Module, info: dict):
     """Refuses a model whose weights did not all come from the checkpoint, or are not finite.
 
-    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter may also be new alone.
+    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, and what stage 1
+    learned of the question, may also be new alone.
 
     Raises:
         ValueError: naming the first tensors, and what to do.
@@ -15,7 +18,7 @@ def check_loaded(model: nn.Module, info: dict):
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     own = {name for name in model.state_dict() if name.startswith("model.arrcoc.")}
     from_stock = own <= set(missing)
-    may_be_new = own if from_stock else {name for name in own if name.startswith("model.arrcoc.adapter.")}
+    may_be_new = own if from_stock else {name for name in own if name.startswith(_OPTIONAL)}
     lost = [name for name in missing if name not in may_be_new]
     if lost:
         hint = f" Tensors of unknown name in the file: {unexpected[:3]}." if unexpected else ""

@@ -21,6 +21,7 @@ from huggingface_hub.dataclasses import strict  # noqa: E402
 from transformers import Qwen3VLConfig  # noqa: E402
 
 CONFIG_VERSION = 1
+ALLOCATION_MODES = ("select", "foveated")
 
 # Dials that live in the processor, because the number of placeholders is fixed when the prompt is written.
 PROCESSOR_DIALS = ("token_budget", "texture_size", "question_turn")
@@ -39,6 +40,26 @@ def _number(minimum: float, maximum: float, unit: str):
 def _dial(default: float, minimum: float, maximum: float, unit: str):
     """A config field with its limits and unit, refused outside them at construction and at every assignment."""
     return field(default=default, metadata={"validator": _number(minimum, maximum, unit)})
+
+
+def check_encode_ratio(value: Any) -> float | str:
+    """`value`, where it is a share in (0, 1] or "auto"; ValueError otherwise."""
+    if isinstance(value, str) and value == "auto":
+        return value
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= 1:  # NaN compares false
+        raise ValueError(
+            f"encode_ratio={value!r} is not allowed; pass a number above 0 and up to 1 (the share of cells that the vision "
+            "tower encodes), or 'auto'"
+        )
+    return float(value)
+
+
+def check_allocation_mode(value: Any) -> str:
+    """`value`, where it is one of `ALLOCATION_MODES`; ValueError otherwise."""
+    if not isinstance(value, str) or value not in ALLOCATION_MODES:
+        raise ValueError(f"allocation_mode={value!r} is unknown; pass one of {', '.join(map(repr, ALLOCATION_MODES))}")
+    return value
 
 
 def _deepstack_floor(value):
@@ -70,6 +91,13 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             Share of the budget spent on 2 x 2 and 4 x 4 pooled cells, at neutral tension. 0 keeps fine cells only.
         min_deepstack_levels (`int` or `None`):
             DeepStack levels that the least relevant kept token receives; `None` gives every token all of them.
+        encode_ratio (`float` in (0, 1] or `"auto"`):
+            Share of an image's cells that the vision tower encodes, chosen from the raw image and the question alone; at
+            least as many as the image has tokens. 1 encodes all. `"auto"` leaves out empty paper and nothing else.
+        allocation_mode (`str`, `"select"` or `"foveated"`):
+            `"select"` keeps cells. `"foveated"` spends a part of the budget on a coarse view of the whole image.
+        coarse_view_share (`float`, in [0.05, 0.95]):
+            The largest part of the budget that the coarse view of the foveated mode may take.
         gate_temperature (`float`, in [1e-4, 10]):
             Width, in relevance, of the straight-through gate that carries the training gradient to the scores.
         max_cell_pixels (`int`, in [4, 32]):
@@ -93,6 +121,9 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     coverage_floor: float | int = _dial(0.1, 0.0, 1.0, "(a share of the budget)")
     coarse_share: float | int = _dial(0.0, 0.0, 0.9, "(a share of the budget)")
     min_deepstack_levels: int | None = field(default=None, metadata={"validator": _deepstack_floor})
+    encode_ratio: float | int | str = field(default=1.0, metadata={"validator": check_encode_ratio})
+    allocation_mode: str = field(default="select", metadata={"validator": check_allocation_mode})
+    coarse_view_share: float | int = _dial(0.6, 0.05, 0.95, "(a share of the budget)")
     gate_temperature: float | int = _dial(0.1, 1e-4, 10.0, "(relevance)")
     max_cell_pixels: int = _dial(16, 4, 32, "pixels")
     perspective_channels: int = _dial(16, 1, 1024, "channels")

@@ -217,6 +217,7 @@ class ParticipatoryScorer(nn.Module):
         deepstack: list[torch.Tensor],
         query: torch.Tensor,
         query_mask: torch.Tensor,
+        encoded: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """(h, w) float32: gate * asinh of a score. Exactly 0 before training, and always where there is no question.
 
@@ -224,14 +225,16 @@ class ParticipatoryScorer(nn.Module):
 
         texture (texture_channels, h, w); merger_inputs (h * w, merger_input_size) in raster order of the cells;
         deepstack, one (h * w, size) per entry of `deepstack_sizes`, possibly none; query (Tq, query_size), query_mask
-        (Tq,) bool, False at padding. Features and question are detached: no gradient enters the frozen base through the
-        scores. Raises ValueError on any other shape.
+        (Tq,) bool, False at padding; encoded (M,) long, ascending, the cells that the features have rows of, `None` for all:
+        the others get the lowest score of these. Features and question are detached: no gradient enters the frozen base
+        through the scores. Raises ValueError on any other shape.
         """
         height, width = _check_texture(texture, self.texture_channels)
         features = (merger_inputs, *deepstack)
-        self._check(height * width, features, query, query_mask)
+        self._check(height * width if encoded is None else len(encoded), features, query, query_mask)
         with torch.autocast(texture.device.type, enabled=False):
-            cells = self.texture_projection(texture.flatten(1).T)
+            rows = texture.flatten(1).T
+            cells = self.texture_projection(rows if encoded is None else rows[encoded])
             for feature, projection in zip(features, self.feature_projections, strict=True):
                 cells = cells + projection(_normalised(feature.detach()))
             cells = _normalised(cells)  # (cells, hidden)
@@ -240,9 +243,11 @@ class ParticipatoryScorer(nn.Module):
             tokens = self.query_projection(_normalised(query))  # (Tq, hidden)
             matched = self._attention(cells, tokens, query_mask)
             found = F.gelu(self.mix(torch.cat([cells, matched], dim=-1)))
-            along = _along_axes(found.view(height, width, -1)).flatten(0, 1)
-            score = self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1))))
-            return self.gate.float() * torch.asinh(score).view(height, width) * query_mask.any()
+            along = _along_axes(_spread(found, encoded, height * width).view(height, width, -1)).flatten(0, 1)
+            along = along if encoded is None else along[encoded]
+            score = torch.asinh(self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1)))))
+            score = _spread(score, encoded, height * width).view(height, width)
+            return self.gate.float() * score * query_mask.any()
 
     def _attention(self, cells: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         # One more key, whose value is zero, takes the attention of cells that match no word: without it softmax would
@@ -311,6 +316,13 @@ def _along_axes(found: torch.Tensor) -> torch.Tensor:
     return torch.cat(
         [found.amax(1, keepdim=True).expand(-1, width, -1), found.amax(0, keepdim=True).expand(height, -1, -1)], dim=-1
     )
+
+
+def _spread(rows: torch.Tensor, encoded: torch.Tensor | None, cells: int) -> torch.Tensor:
+    """(cells, C): `rows` (M, C) at the places `encoded`, the smallest of each channel elsewhere."""
+    if encoded is None:
+        return rows
+    return rows.detach().amin(0).expand(cells, -1).index_copy(0, encoded, rows)
 
 
 def _normalised(features: torch.Tensor) -> torch.Tensor:

@@ -1,14 +1,16 @@
-"""ARRCOCLayer: texture, knowing, balancing and attending in order; the only module that ARR-COC adds to Qwen3-VL."""
+"""ARRCOCLayer: looking, knowing, balancing and attending in order; the only module that ARR-COC adds to Qwen3-VL."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .attending import Allocation, attend, straight_through_gates, suppress_similar
+from .attending import Allocation, attend, flat_index, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
 from .knowing import Float32Linear, InformationScorer, NeutralLinear, ParticipatoryScorer, PerspectivalScorer
+from .looking import PATCH_FEATURES, Glance, cell_contrast, cell_patches
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 
@@ -23,6 +25,7 @@ class ARRCOCOutput:
         value: (t * h * w,) relevance after suppression, which the choice ranks, with its gradient; `None` where the
             choice was not the layer's.
         balance: the balancer's result, with its gradients; `None` likewise.
+        glance: stage 1 of this image; `None` likewise.
     """
 
     allocation: Allocation
@@ -30,6 +33,7 @@ class ARRCOCOutput:
     gates: torch.Tensor | None
     value: torch.Tensor | None = None
     balance: Balance | None = None
+    glance: Glance | None = None
 
 
 class TokenAllocator(nn.Module):
@@ -46,11 +50,26 @@ class TokenAllocator(nn.Module):
         self.min_deepstack_levels = min_deepstack_levels
         self.num_levels = num_levels
 
-    def forward(self, balance, scores, grid, budget: int, features: torch.Tensor) -> ARRCOCOutput:
-        """The allocation of `budget` tokens over `grid`; `features` (t * h * w, C) tell which cells are similar."""
+    def forward(
+        self, balance, scores, grid, budget: int, features: torch.Tensor, encoded: torch.Tensor | None = None
+    ) -> ARRCOCOutput:
+        """The allocation of `budget` tokens over `grid`.
+
+        Args:
+            features: (M, C), which tell what cells are similar; a row for each cell, or for each of `encoded`.
+            encoded: (M,) raster index of the cells that can be chosen, `None` for all.
+        """
         value = balance.relevance.flatten()
         full = budget == value.numel()
-        if not full:
+        if encoded is not None:
+            if balance.coarse_share > 0:
+                raise ValueError(
+                    "coarse_share above 0 pools cells that encode_ratio below 1 leaves out; set encode_ratio=1.0, or "
+                    "coarse_share=0 and allocation_mode='foveated'"
+                )
+            seen = suppress_similar(value[encoded], features, balance.suppression, budget)
+            value = torch.full_like(value, -math.inf).index_copy(0, encoded, seen)
+        elif not full:
             value = suppress_similar(value, features, balance.suppression, budget)
         plan = attend(
             value,
@@ -118,6 +137,15 @@ class ARRCOCLayer(nn.Module):
             config.scorer_hidden_size,
             config.scorer_heads,
         )
+        # Stage 1: the question meets a little picture of each cell, before the vision tower.
+        self.early_participation = ParticipatoryScorer(
+            len(TEXTURE_CHANNELS),
+            PATCH_FEATURES,
+            [],
+            text.hidden_size,
+            config.scorer_hidden_size,
+            config.scorer_heads,
+        )
         self.balancer = AdaptiveTensionBalancer(
             text.hidden_size,
             weights={
@@ -134,34 +162,75 @@ class ARRCOCLayer(nn.Module):
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
 
+    def look(self, image: torch.Tensor, grid: tuple[int, int, int], query: torch.Tensor, early: bool = False) -> Glance:
+        """What the raw image tells before the vision tower has seen it; with `early`, which cells are worth encoding.
+
+        Args:
+            image, grid, query: see `forward`.
+        """
+        with torch.autocast(image.device.type, enabled=False):
+            canvas = pixel_canvas(image, grid[1:], max_cell_pixels=self.max_cell_pixels)
+            texture = texture_array(canvas, grid[1:])
+            glance = Glance(
+                texture,
+                self.information(canvas, grid[1:]),
+                self.perspective(texture),
+                cell_contrast(canvas, grid[1:]),
+            )
+            if not early:
+                return glance
+            asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
+            patches = cell_patches(canvas, grid[1:])
+            weights = self.balancer.weights
+            parts = (
+                weights["information"] * glance.information,
+                weights["perspective"] * glance.perspective,
+                weights["participation"] * self.early_participation(texture, patches, [], query, asked),
+            )
+            return replace(glance, early=sum(parts).flatten() / max(sum(weights.values()), 1e-6))
+
     def forward(
         self,
-        image: torch.Tensor,
+        image: torch.Tensor | None,
         grid: tuple[int, int, int],
         budget: int,
         merger_inputs: torch.Tensor,
         deepstack: list[torch.Tensor],
         query: torch.Tensor,
+        glance: Glance | None = None,
     ) -> ARRCOCOutput:
         """The decision for one image, in float32 whatever the dtype of the model.
 
         Args:
-            image: (3, S, S) uint8, the raw image squeezed into a square.
+            image: (3, S, S) uint8, the raw image squeezed into a square; not needed beside a `glance`.
             grid: (1, h, w) merged grid.
-            budget: tokens to keep, 1 <= budget <= h * w.
-            merger_inputs: (h * w, merge_size ** 2 * vision hidden size), what the patch merger reads, per cell.
+            budget: tokens to keep, 1 <= budget <= h * w, and at most the cells that are encoded.
+            merger_inputs: (h * w, merge_size ** 2 * vision hidden size), what the patch merger reads, per encoded cell.
             deepstack: one (h * w, vision out_hidden_size) per DeepStack level.
             query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
+            glance: stage 1 of this image, from `look`.
         """
-        with torch.autocast(image.device.type, enabled=False):
-            canvas = pixel_canvas(image, grid[1:], max_cell_pixels=self.max_cell_pixels)
-            texture = texture_array(canvas, grid[1:])
+        glance = self.look(image, grid, query) if glance is None else glance
+        with torch.autocast(merger_inputs.device.type, enabled=False):
             asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
             maps = (
-                self.information(canvas, grid[1:]),
-                self.perspective(texture),
-                self.participation(texture, merger_inputs, deepstack, query, asked),
+                glance.information,
+                glance.perspective,
+                self.participation(glance.texture, merger_inputs, deepstack, query, asked, glance.cells),
             )
             scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
             balance = self.balancer(scores, query, budget)
-            return self.allocator(balance, scores, grid, budget, merger_inputs)
+            output = self.allocator(balance, scores, grid, budget, merger_inputs, glance.cells)
+            output = replace(output, glance=glance)
+        if output.gates is None or glance.cells is None or glance.early is None:
+            return output
+        return replace(output, gates=output.gates * self._early_gates(glance, output))
+
+    def _early_gates(self, glance: Glance, output: ARRCOCOutput) -> torch.Tensor:
+        # Gates of value 1 that carry the loss to stage 1 too, which chose what stage 2 could choose from.
+        left_out = torch.ones_like(glance.early, dtype=torch.bool).index_fill(0, glance.cells, False)
+        highest, lowest = glance.early[left_out].max(), glance.early[glance.cells].min()
+        middle = (highest + lowest).detach() / 2
+        kept = glance.early[flat_index(output.allocation)]
+        soft = torch.sigmoid((kept - middle) / output.balance.temperature)
+        return 1 + (soft - soft.detach())

@@ -15,13 +15,13 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .attending import Allocation, apply_to_deepstack, apply_to_tokens
+from .attending import Allocation
 from .checkpoint import check_loaded
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
+from .encoding import EncodedImages
 from .knowing import NeutralLinear, ParticipatoryScorer, PerspectivalScorer
-from .layer import ARRCOCLayer, ARRCOCOutput
+from .layer import ARRCOCLayer
 from .placement import (
-    check_counts,
     check_filled,
     count_placeholders,
     expand_prompt,
@@ -30,9 +30,10 @@ from .placement import (
     images_to_encode,
     replace_stray_placeholders,
 )
+from .seeing import SeeingMixin
 
 
-class ARRCOCQwen3VLModel(Qwen3VLModel):
+class ARRCOCQwen3VLModel(SeeingMixin, Qwen3VLModel):
     """Qwen3-VL's multimodal model with an `ARRCOCLayer` between its vision tower and its language model."""
 
     config: ARRCOCQwen3VLConfig
@@ -130,118 +131,6 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
         order = torch.arange(length, device=start.device) if mask is None else (mask.cumsum(-1) - 1).clamp_min(0)
         return (start + order)[None].expand(3, -1, -1)
 
-    def encode(self, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor, **kwargs):
-        """Stock Qwen3-VL's image features, every cell of every image: a `BaseModelOutputWithDeepstackFeatures`."""
-        return super().get_image_features(pixel_values, image_grid_thw, return_dict=True, **kwargs)
-
-    def get_video_features(self, pixel_values_videos, video_grid_thw=None, **kwargs):
-        """Stock Qwen3-VL's video features: videos keep all their tokens."""
-        video = {key.removeprefix("video_"): value for key, value in kwargs.items() if not key.startswith("image_")}
-        return super().get_image_features(pixel_values_videos, video_grid_thw, **video)
-
-    def decide(
-        self,
-        vision_output,
-        image_grid_thw: torch.Tensor,
-        counts: list[int],
-        texture_images: torch.Tensor | None,
-        query_input_ids: torch.Tensor | None,
-        query_attention_mask: torch.Tensor | None,
-        skip_full: bool = False,
-    ) -> list[ARRCOCOutput | None]:
-        """The layer's decision for each encoded image. Images are taken one by one, so no result depends on the batch.
-
-        With `skip_full`, an image that keeps every cell gets `None`, at no cost.
-        """
-        merge = self.config.vision_config.spatial_merge_size
-        grids = [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
-        check_counts(counts, grids, texture_images, query_input_ids, query_attention_mask)
-        sizes = [t * h * w for t, h, w in grids]
-        merger_inputs = vision_output.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
-        outputs = []
-        for number, grid in enumerate(grids):
-            if skip_full and counts[number] == sizes[number]:
-                outputs.append(None)
-                continue
-            levels = [level[number] for level in vision_output.deepstack_features]
-            device = merger_inputs[number].device
-            image = texture_images[number].to(device)
-            query = self._query(query_input_ids, query_attention_mask, number).to(device)
-            outputs.append(self.arrcoc(image, grid, counts[number], merger_inputs[number], levels, query))
-        return outputs
-
-    def _query(self, query_input_ids, query_attention_mask, number: int) -> torch.Tensor:
-        embed = self.get_input_embeddings()
-        if query_input_ids is None:
-            return torch.zeros(0, embed.weight.shape[-1])  # the weight itself may be offloaded
-        ids = query_input_ids[number]
-        if query_attention_mask is not None:
-            ids = ids[query_attention_mask[number].bool()]
-        if embed.weight.device.type != "meta":
-            ids = ids.to(embed.weight.device)
-        return embed(ids).detach()
-
-    @can_return_tuple
-    def get_image_features(
-        self,
-        pixel_values: torch.Tensor,
-        image_grid_thw: torch.LongTensor | None = None,
-        texture_images: torch.Tensor | None = None,
-        query_input_ids: torch.Tensor | None = None,
-        query_attention_mask: torch.Tensor | None = None,
-        image_token_counts: torch.Tensor | None = None,
-        **kwargs,
-    ):
-        """What fills the image placeholders: the kept rows of the image features and of every DeepStack level.
-
-        With `image_token_counts` below an image's cells, `deepstack_features` has one more entry than the vision tower
-        has levels: per image the (K, 3) offsets (t, row, column) that `forward` adds to the image's position columns.
-        Without, the result is stock Qwen3-VL's.
-
-        Args:
-            pixel_values, image_grid_thw: as Qwen3-VL's processor makes them.
-            texture_images: (images, 3, S, S) uint8, the raw images.
-            query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked.
-            image_token_counts: (images,) tokens to keep of each image; `None` keeps all.
-        """
-        vision_output = self.encode(pixel_values, image_grid_thw, **kwargs)
-        counts = None if image_token_counts is None else image_token_counts.tolist()
-        sizes = [len(tokens) for tokens in vision_output.pooler_output]
-        if counts is not None and counts != sizes:
-            decisions = self.decide(
-                vision_output,
-                image_grid_thw,
-                counts,
-                texture_images,
-                query_input_ids,
-                query_attention_mask,
-                skip_full=True,
-            )
-            self.keep(vision_output, decisions)
-        return vision_output
-
-    def keep(self, vision_output, decisions: list[ARRCOCOutput | None]):
-        """Replaces the features of every image in `vision_output` by the kept ones, and adds their offsets."""
-        kept, levels, offsets = [], [], []
-        for number, decision in enumerate(decisions):
-            tokens = vision_output.pooler_output[number]
-            deepstack = [level[number] for level in vision_output.deepstack_features]
-            if decision is None:  # get_rope_index has placed every cell already
-                offsets.append(torch.zeros(len(tokens), 3, dtype=torch.long, device=tokens.device))
-            else:
-                plan = decision.allocation
-                tokens = apply_to_tokens(plan, tokens)
-                deepstack = apply_to_deepstack(plan, deepstack)
-                if self.arrcoc.adapter is not None:
-                    tokens = self.arrcoc.adapter(tokens, plan.level)
-                if decision.gates is not None:
-                    tokens = tokens * decision.gates[:, None].to(tokens.dtype)
-                offsets.append(plan.positions)
-            kept.append(tokens)
-            levels.append(deepstack)
-        vision_output.pooler_output = tuple(kept)
-        vision_output.deepstack_features = [list(level) for level in zip(*levels, strict=True)] + [offsets]
-
     @can_return_tuple
     def forward(
         self,
@@ -260,11 +149,14 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
         query_input_ids: torch.Tensor | None = None,
         query_attention_mask: torch.Tensor | None = None,
         image_token_counts: torch.Tensor | None = None,
+        encode_ratio: float | str | None = None,
+        allocation_mode: str | None = None,
+        encoded_images: EncodedImages | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ):
         """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
         mm_encoder_outputs = dict(mm_encoder_outputs or {})
-        if pixel_values is not None and not mm_encoder_outputs:
+        if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
             merge = self.config.vision_config.spatial_merge_size
             counts = count_placeholders(
                 input_ids, self.config.image_token_id, attention_mask, image_grid_thw, merge, image_token_counts
@@ -276,6 +168,9 @@ class ARRCOCQwen3VLModel(Qwen3VLModel):
                 query_input_ids,
                 query_attention_mask,
                 counts,
+                encode_ratio,
+                allocation_mode,
+                encoded_images,
                 return_dict=True,
                 **kwargs,
             )
@@ -405,14 +300,20 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         query_input_ids: torch.Tensor | None = None,
         query_attention_mask: torch.Tensor | None = None,
         image_token_counts: torch.Tensor | None = None,
+        encode_ratio: float | str | None = None,
+        allocation_mode: str | None = None,
+        encoded_images: EncodedImages | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ):
-        """Qwen3-VL's forward with the processor's extra inputs, which `generate()` requires to be named here.
+        """Qwen3-VL's forward with the inputs that are ours, which `generate()` requires to be named here.
 
         Args:
             texture_images: (images, 3, S, S) uint8, the raw images.
             query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked.
             image_token_counts: (images,), the placeholders of each image.
+            encode_ratio: share in (0, 1] of the cells that the vision tower encodes, or "auto"; `None` for the config's.
+            allocation_mode: "select" or "foveated"; `None` for the config's.
+            encoded_images: from `encode_images()`, so that the vision tower need not see the images again.
         """
         return super().forward(
             input_ids=input_ids,
@@ -432,8 +333,50 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
             query_input_ids=query_input_ids,
             query_attention_mask=query_attention_mask,
             image_token_counts=image_token_counts,
+            encode_ratio=encode_ratio,
+            allocation_mode=allocation_mode,
+            encoded_images=encoded_images,
             **kwargs,
         )
+
+    @torch.no_grad()
+    def encode_images(
+        self,
+        pixel_values: torch.Tensor,
+        image_grid_thw: torch.Tensor,
+        texture_images: torch.Tensor,
+        image_token_counts: torch.Tensor | None = None,
+        encode_ratio: float | str | None = None,
+        allocation_mode: str | None = None,
+        **unused,
+    ) -> EncodedImages:
+        """The images of a prompt, encoded once: pass the result as `encoded_images` with every question about them.
+
+        Takes the processor's output as it is; later calls of `generate()` pay for allocation and language model alone.
+
+        Args:
+            encode_ratio: 1.0 or "auto"; a smaller share would be what one question needs.
+            allocation_mode: as the later calls will have it. For "foveated", `image_token_counts` must be the smallest that
+                will be asked for.
+
+        Raises:
+            ValueError: an argument is not allowed; the message says what is.
+        """
+        device = self._vision_device(pixel_values)
+        return self.model.encode_images(
+            pixel_values.to(device),
+            image_grid_thw.to(device),
+            texture_images,
+            image_token_counts,
+            encode_ratio,
+            allocation_mode,
+        )
+
+    def _vision_device(self, pixel_values):
+        device = self.model.visual.patch_embed.proj.weight.device
+        if device.type == "meta":  # offloaded: the hooks fetch the weights and move the inputs
+            device = pixel_values.device
+        return device
 
     @torch.no_grad()
     def allocate(
@@ -444,6 +387,9 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         query_input_ids: torch.Tensor | None = None,
         query_attention_mask: torch.Tensor | None = None,
         image_token_counts: torch.Tensor | None = None,
+        encode_ratio: float | str | None = None,
+        allocation_mode: str | None = None,
+        encoded_images: EncodedImages | None = None,
         **unused,
     ) -> list[Allocation]:
         """Where each image's tokens would go, one `Allocation` per image, without running the language model.
@@ -454,23 +400,24 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         Raises:
             ValueError: the raw images are missing, or the inputs describe different images.
         """
-        if pixel_values is None:
+        if pixel_values is None and encoded_images is None:
             return []
         if image_token_counts is None:
             raise ValueError("image_token_counts is missing: allocate() takes the output of ARRCOCProcessor as it is")
-        device = self.model.visual.patch_embed.proj.weight.device
-        if device.type == "meta":  # offloaded: the hooks fetch the weights and move the inputs
-            device = pixel_values.device
-        encoded = self.model.encode(pixel_values.to(device), image_grid_thw.to(device))
-        decisions = self.model.decide(
-            encoded,
-            image_grid_thw,
-            image_token_counts.tolist(),
-            texture_images,
-            query_input_ids,
-            query_attention_mask,
+        if encoded_images is None:
+            device = self._vision_device(pixel_values)
+            pixel_values, image_grid_thw = pixel_values.to(device), image_grid_thw.to(device)
+        return self.model.allocations(
+            pixel_values,
+            encoded_images,
+            image_grid_thw=image_grid_thw,
+            image_token_counts=image_token_counts,
+            texture_images=texture_images,
+            query_input_ids=query_input_ids,
+            query_attention_mask=query_attention_mask,
+            encode_ratio=encode_ratio,
+            allocation_mode=allocation_mode,
         )
-        return [decision.allocation for decision in decisions]
 
     def save_pretrained(self, save_directory, **kwargs):
         """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads."""
@@ -509,6 +456,7 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         # generate() encodes without the prompt: here its images are still counted, and those that are cached left out.
         check_chunks(generation_config.prefill_chunk_size, model_kwargs)
         images = [model_kwargs.get("pixel_values"), (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]
+        images[0] = model_kwargs.get("encoded_images") if images[0] is None else images[0]
         cache = model_kwargs.get("past_key_values")
         empty = cache is None or cache.get_seq_length() == 0
         if (
@@ -520,6 +468,8 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         ):
             check_filled(inputs_tensor, model_kwargs.get("mm_token_type_ids"), self.config.image_token_id)
         model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size)
+        if model_kwargs.get("encoded_images") is not None:
+            model_kwargs.setdefault("pixel_values", None)  # stock calls the encoder only where this is there
         return super()._maybe_prepare_encoder_kwargs_for_generation(
             inputs_tensor, model_kwargs, model_input_name, generation_config
         )

@@ -7,6 +7,8 @@ import torch
 # Inputs with one entry for each image.
 IMAGE_INPUTS = ("image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 
+_WITH_IMAGES = ("pixel_values", "encoded_images", *IMAGE_INPUTS)
+
 
 @dataclass(frozen=True, eq=False)
 class ExpandedPrompt:
@@ -119,29 +121,34 @@ def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw
     return lengths
 
 
-def check_counts(counts, grids, texture_images, query_input_ids, query_attention_mask):
-    """Refuses inputs that do not describe the same images.
+def check_counts(counts, grids):
+    """Refuses token counts that the images can't have.
 
     Args:
         counts: tokens to keep of each image.
         grids: (t, h, w) merged grid of each image.
+
+    Raises:
+        ValueError: naming what came and what was wanted.
+    """
+    if len(counts) != len(grids):
+        raise ValueError(f"image_token_counts has {len(counts)} entries for {len(grids)} images; pass one per image")
+    for number, (count, grid) in enumerate(zip(counts, grids, strict=True)):
+        cells = grid[0] * grid[1] * grid[2]
+        if not 1 <= count <= cells:
+            raise ValueError(f"image {number} can keep 1 to {cells} tokens, image_token_counts asks for {count}")
+
+
+def check_images(images: int, texture_images, query_input_ids, query_attention_mask):
+    """Refuses inputs that do not describe the same images, where they are there.
+
+    Args:
+        images: entries of image_grid_thw.
         texture_images, query_input_ids, query_attention_mask: as `ARRCOCProcessor` makes them.
 
     Raises:
         ValueError: naming the input, what came and what was wanted.
     """
-    images = len(grids)
-    if len(counts) != images:
-        raise ValueError(f"image_token_counts has {len(counts)} entries for {images} images; pass one per image")
-    for number, (count, grid) in enumerate(zip(counts, grids, strict=True)):
-        cells = grid[0] * grid[1] * grid[2]
-        if not 1 <= count <= cells:
-            raise ValueError(f"image {number} can keep 1 to {cells} tokens, image_token_counts asks for {count}")
-    if texture_images is None:
-        raise ValueError(
-            "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor, or pass as "
-            "many placeholders as the image has cells"
-        )
     for name, value in (
         ("texture_images", texture_images),
         ("query_input_ids", query_input_ids),
@@ -165,7 +172,8 @@ def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
         ValueError: the prompt does not fit `image_grid_thw` or `image_token_counts`, or the cache ends inside an image.
     """
     types, grids = model_kwargs.get("mm_token_type_ids"), model_kwargs.get("image_grid_thw")
-    if types is None or grids is None or model_kwargs.get("pixel_values") is None:
+    sources = (model_kwargs.get("pixel_values"), model_kwargs.get("encoded_images"))
+    if types is None or grids is None or all(source is None for source in sources):
         return model_kwargs
     counts = count_placeholders(types, 1, None, grids, merge_size, model_kwargs.get("image_token_counts"))
     model_kwargs = model_kwargs | {"image_token_counts": counts}
@@ -177,12 +185,16 @@ def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
     if ((starts < cached) & (starts + counts > cached)).any():
         raise ValueError(f"the cache ends after {cached} tokens, inside an image; crop it to where the image begins")
     new = starts >= cached
-    model_kwargs["pixel_values"] = model_kwargs["pixel_values"][new.repeat_interleave(grids.prod(-1).to(new.device))]
+    if model_kwargs.get("pixel_values") is not None:
+        patches = new.repeat_interleave(grids.prod(-1).to(new.device))
+        model_kwargs["pixel_values"] = model_kwargs["pixel_values"][patches]
+    if model_kwargs.get("encoded_images") is not None:
+        model_kwargs["encoded_images"] = model_kwargs["encoded_images"].pick(new)
     for name in IMAGE_INPUTS:
         if model_kwargs.get(name) is not None:
             model_kwargs[name] = model_kwargs[name][new.to(model_kwargs[name].device)]
     if not new.any():
-        model_kwargs = {key: value for key, value in model_kwargs.items() if key not in ("pixel_values", *IMAGE_INPUTS)}
+        model_kwargs = {key: value for key, value in model_kwargs.items() if key not in _WITH_IMAGES}
     return model_kwargs
 
 

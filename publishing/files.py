@@ -13,13 +13,16 @@ CODE_FILES = (
     "budget.py",
     "checkpoint.py",
     "configuration_arrcoc.py",
+    "encoding.py",
     "knowing.py",
     "layer.py",
+    "looking.py",
     "modeling_arrcoc_qwen.py",
     "overlay.py",
     "picture.py",
     "placement.py",
     "processing_arrcoc.py",
+    "seeing.py",
     "texture.py",
 )
 # An allocator-only repository has this entry beside `CODE_FILES`, and these tensors in place of weights and tokenizer.

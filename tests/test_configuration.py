@@ -23,6 +23,7 @@ LIMITS = [
     ("diversity", 0.0, 0.5),
     ("coverage_floor", 0.0, 1.0),
     ("coarse_share", 0.0, 0.9),
+    ("coarse_view_share", 0.05, 0.95),
     ("gate_temperature", 1e-4, 10.0),
     ("min_deepstack_levels", 0, 64),
     ("max_cell_pixels", 4, 32),
@@ -88,7 +89,29 @@ def test_defaults_are_inside_their_limits():
 
 def test_every_dial_is_tested_here():
     own = set(ARRCOCQwen3VLConfig.__dataclass_fields__) - set(Qwen3VLConfig.__dataclass_fields__)
-    assert own == {name for name, _, _ in LIMITS} | {"arrcoc_version", "scorer_heads"}
+    assert own == {name for name, _, _ in LIMITS} | {
+        "arrcoc_version",
+        "scorer_heads",
+        "encode_ratio",
+        "allocation_mode",
+    }
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("encode_ratio", (1, 0.3, "auto"), (0, -1, 1.1, math.nan, True, "half")),
+        ("allocation_mode", ("select", "foveated"), ("fovea", "", "auto")),
+    ],
+)
+def test_named_values(folder, way, name, good, bad):
+    set_value = ways(folder)[way]
+    for value in good:
+        assert getattr(set_value(name, value), name) == value
+    for value in bad:
+        with pytest.raises(StrictDataclassFieldValidationError, match=name):
+            set_value(name, value)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -14,6 +14,7 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 
 pytestmark = pytest.mark.core
 
+MODES = [{"encode_ratio": 0.5}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}]
 PREAMBLE = """
 import importlib.util, json, sys
 sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder).lower()]
@@ -51,7 +52,12 @@ result["tensors"] = all(torch.equal(state[name], value) for name, value in file.
 }
 inputs = torch.load(f"{folder}/inputs.pt")
 with torch.no_grad():
-    torch.save({name: model(**value).logits for name, value in inputs.items()}, f"{out}/logits.pt")
+    logits = {name: model(**value).logits for name, value in inputs.items()}
+    for mode in json.load(open(f"{folder}/modes.json")):
+        logits[str(mode)] = model(**inputs["pruned"], **mode).logits
+    encoded = model.encode_images(**inputs["pruned"])
+    result["encoded once"] = torch.equal(model(**inputs["pruned"], encoded_images=encoded).logits, logits["pruned"])
+    torch.save(logits, f"{out}/logits.pt")
 processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
 result["processor"] = [type(processor).__name__, type(processor).__module__.split(".")[0]]
 
@@ -104,7 +110,8 @@ def inputs(make_inputs, page):
 @pytest.fixture(scope="module")
 def expected(tiny_model, inputs):
     with torch.no_grad():
-        return {name: tiny_model()(**value).logits for name, value in inputs.items()}
+        plain = {name: tiny_model()(**value).logits for name, value in inputs.items()}
+        return plain | {str(mode): tiny_model()(**inputs["pruned"], **mode).logits for mode in MODES}
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +125,7 @@ def loaded(tiny_model, processor, inputs, page, tmp_path_factory):
     shutil.rmtree(saved)
     torch.save(inputs, folder / "inputs.pt")
     page().save(folder / "page.png")
+    (folder / "modes.json").write_text(json.dumps(MODES))
     fresh_process(LOAD, folder, out)
     return folder, out, json.loads((out / "result.json").read_text())
 
@@ -126,6 +134,7 @@ def test_the_hub_copy_has_the_same_logits(loaded, expected, report):
     logits = torch.load(loaded[1] / "logits.pt")
     for name, value in expected.items():
         assert report("Hub copy - original", (logits[name] - value).abs().max()) == 0
+    assert loaded[2]["encoded once"]
 
 
 def test_every_loader_gives_the_class_of_the_folder(loaded):
@@ -167,7 +176,7 @@ def test_what_the_hub_copy_saves_loads_again(loaded, expected):
     folder, out, _ = loaded
     fresh_process(RELOAD, folder, out)
     logits = torch.load(out / "logits_again.pt")
-    assert all(torch.equal(logits[name], value) for name, value in expected.items())
+    assert all(torch.equal(value, expected[name]) for name, value in logits.items())
     assert {path.name for path in folder.glob("*.py")} == {path.name for path in (out / "again").glob("*.py")}
     configs = [json.loads((where / "config.json").read_text()) for where in (folder, out / "again")]
     assert dials(configs[0]) == dials(configs[1])

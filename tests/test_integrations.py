@@ -189,3 +189,17 @@ def test_the_pipelines_budget_is_the_processors(pipe, chat, page, make_inputs):
         ask(pipe, chat(page()), budget)
         assert seen[0] == int(make_inputs(page(), token_budget=budget)["image_token_counts"])
     handle.remove()
+
+
+def test_the_pipeline_passes_the_modes_on(pipe, processor, make_inputs, chat, page):
+    modes = {"encode_ratio": 0.5, "allocation_mode": "foveated"}
+    answer = pipe(
+        chat(page()),
+        processor_kwargs={"token_budget": 9},
+        generate_kwargs=dict(modes),
+        max_new_tokens=5,
+        return_full_text=False,
+    )
+    inputs = make_inputs([page()], token_budget=9)
+    tokens = pipe.model.generate(**inputs, **modes, max_new_tokens=5)[0, inputs["input_ids"].shape[1] :]
+    assert answer[0]["generated_text"] == processor.decode(tokens, skip_special_tokens=True)

@@ -108,7 +108,7 @@ def test_other_losses_by_hand():
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_each_signal_reaches_the_whole_allocator_by_the_second_step_and_never_the_base(
+def test_each_signal_reaches_its_whole_stage_by_the_second_step_and_never_the_base(
     name, tiny_config, new_model, batch_for
 ):
     learner = new_learner(tiny_config, new_model, name)
@@ -129,7 +129,10 @@ def test_each_signal_reaches_the_whole_allocator_by_the_second_step_and_never_th
         assert all(torch.isfinite(p.grad).all() for p in parameters.values() if p.grad is not None)
         seen |= {key for key, p in parameters.items() if p.grad is not None and p.grad.any()}
         optimizer.step()
-    assert seen == set(parameters)
+    # stage 1 has signals of its own, which reach the perspective that both stages use too
+    stage_one = {key for key in parameters if key.startswith("early_")}
+    shared = {key for key in parameters if key.startswith("perspective.")}
+    assert seen == (stage_one | shared if name.startswith("early_") else set(parameters) - stage_one)
     assert all(p.grad is None for key, p in learner.model.named_parameters() if ".arrcoc." not in key)
 
 
@@ -230,3 +233,18 @@ def test_budgets_cover_their_range_and_depend_on_the_batch_number(processor):
     assert collator.budgets([1, 2], 0).tolist() == [1, 1]
     with pytest.raises(ValueError, match="shares"):
         AllocatorCollator(processor, language=False, shares=(0.5, 1.0))
+
+
+def test_stage_one_learns_to_keep_what_is_wanted():
+    target = torch.zeros(30)
+    target[[3, 17]] = 1
+    early = torch.zeros(30, requires_grad=True)
+    temperature = torch.tensor(0.1)
+    loss = signals.early_loss(early, temperature, target)
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(3), abs=1e-4)  # every cell has a third of a place
+    assert (early.grad[target > 0] < 0).all()
+    assert (early.grad[target == 0] > 0).all()
+    assert signals.early_loss(early.detach() + 5 * target, temperature, target) < 1e-3
+    assert signals.early_loss(early, temperature, torch.zeros(30)) is None
+    assert signals.early_loss(early, temperature, torch.ones(30)) is None

@@ -15,7 +15,7 @@ THIRD_PARTY = {"torch", "transformers", "huggingface_hub", "numpy", "PIL", "pack
 TORCH_ALONE = ("texture.py", "knowing.py", "balancing.py", "attending.py")
 LOADED_LATE = {"attending.py": {"overlay"}}
 ENTRY_FILES = ("configuration_arrcoc.py", "processing_arrcoc.py", "modeling_arrcoc_qwen.py")
-OUTSIDE = {"training", "evaluation", "benchmarks", "demo", "tests", "upload"}
+OUTSIDE = {"training", "evaluation", "benchmarks", "demo", "publishing", "tests", "upload"}
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 80  # of code: without docstrings, comments and blank lines
 
 # The signatures of two `forward`s, which generate() reads, are a quarter of it.
@@ -136,7 +136,7 @@ def test_the_package_imports_nothing_around_it(name):
 
 def python_files() -> list[str]:
     """Every Python file of the repository, as paths from its root."""
-    folders = ("training", "evaluation", "benchmarks", "demo")
+    folders = ("training", "evaluation", "benchmarks", "demo", "publishing")
     found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.py"), *found])
 

@@ -87,6 +87,8 @@ class AllocatorLearner(nn.Module):
             if "evidence" in self.weights:
                 target = signals.evidence_target(cells)
                 found.setdefault("evidence", []).append(signals.evidence_loss(value, temperature, target))
+            if image.early is not None:
+                found |= self._early_losses(image, cells, found)
             if "binarize" in self.weights:
                 found.setdefault("binarize", []).append(signals.binarize_loss(value, temperature, image.budget))
             if "entropy" in self.weights:
@@ -94,6 +96,19 @@ class AllocatorLearner(nn.Module):
             if "tension" in self.weights and image.tensions is not None:
                 found.setdefault("tension", []).append(signals.tension_loss(image.tensions))
         return _means(found)
+
+    def _early_losses(self, image: Scored, cells: torch.Tensor, found: dict[str, list]) -> dict[str, list]:
+        targets = {}
+        if "early_evidence" in self.weights:
+            targets["early_evidence"] = signals.evidence_target(cells)
+        if "early_distill" in self.weights and not image.is_full:
+            chosen = torch.zeros_like(image.value)
+            targets["early_distill"] = chosen.index_fill(0, image.value.detach().topk(image.budget).indices, 1.0)
+        temperature = image.temperature.detach()
+        return {
+            name: [*found.get(name, []), signals.early_loss(image.early, temperature, target)]
+            for name, target in targets.items()
+        }
 
     def _language_losses(self, scored: list[Scored], batch, vision_output) -> dict[str, torch.Tensor]:
         losses, weights, grid = {}, self.weights, batch["image_grid_thw"]

@@ -28,6 +28,7 @@ class Scored:
         dials: of `attend`.
         tensions: (3,), where the scorer has any.
         output: the layer's own decision, where it is the scorer.
+        early: (cells,) stage 1's scores, where it has any.
     """
 
     value: torch.Tensor
@@ -37,6 +38,7 @@ class Scored:
     dials: dict
     tensions: torch.Tensor | None = None
     output: ARRCOCOutput | None = None
+    early: torch.Tensor | None = None
 
     @property
     def is_full(self) -> bool:
@@ -84,7 +86,7 @@ def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
     if blind:
         query, mask = blind_query(model, len(query), query.device)
     counts = batch["image_token_counts"].tolist()
-    outputs = model.model.decide(vision_output, grid, counts, batch["texture_images"], query, mask)
+    outputs = model.model.decide(vision_output, grid, counts, batch["texture_images"], query, mask, early=True)
     scored = []
     for output, count in zip(outputs, counts, strict=True):
         dials = {
@@ -93,10 +95,9 @@ def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
             "min_deepstack_levels": layer.allocator.min_deepstack_levels,
             "num_levels": layer.allocator.num_levels,
         }
-        balance, value = output.balance, output.value
-        scored.append(
-            Scored(value, balance.temperature, output.allocation.grid, count, dials, balance.tensions, output)
-        )
+        balance, value, grid_of = output.balance, output.value, output.allocation.grid
+        early = output.glance.early
+        scored.append(Scored(value, balance.temperature, grid_of, count, dials, balance.tensions, output, early))
     return scored
 
 

@@ -18,12 +18,15 @@ SIGNALS = {
     "lm_soft_topk": (("soft",), "language-model loss, all tokens, log of their soft top-k added to the attention"),
     "distill_answer": (("student", "teacher"), "KL from the full model's answer distribution to the pruned one's"),
     "distill_attention": (("teacher",), "KL from the full model's attention over the image to the scores' softmax"),
+    "early_evidence": ((), "stage 1: log loss of the evidence cells in the soft top third of its scores"),
+    "early_distill": ((), "stage 1: the same of the cells that stage 2 chooses"),
     "binarize": ((), "BCE of the soft top-k against its own hard top-k, its weight rising with the progress"),
     "entropy": ((), "entropy of the scores' softmax, in [0, 1]"),
     "tension": ((), "mean square of the tensions, in [0, 1]"),
 }
 LANGUAGE_VARIANTS = ("lm_straight_through", "lm_gates", "lm_gumbel", "lm_soft_topk")
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
+EARLY_SHARE = 1 / 3  # of the cells, that stage 1 learns to choose
 _TOUCHED = 0.05  # share of a cell that evidence must cover to count
 
 
@@ -80,6 +83,25 @@ def evidence_loss(value: torch.Tensor, temperature: torch.Tensor, target: torch.
     share = soft_topk(value, wanted, temperature)
     dice = 1 - (2 * (share * target).sum() + 1) / (share.sum() + wanted + 1)
     return DICE_WEIGHT * dice + BCE_WEIGHT * _binary_cross_entropy(share, target)
+
+
+def early_loss(early: torch.Tensor, temperature: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:
+    """Mean -log of the shares that the soft top third of stage 1's scores gives to the cells of `target`.
+
+    Only what is lost counts: what stage 1 keeps too much of, stage 2 drops.
+
+    Args:
+        early: (cells,) scores; temperature: scalar, in their units.
+        target: (cells,) 0 or 1.
+
+    Returns:
+        A scalar, or `None` where the target is empty or does not fit into a third.
+    """
+    count = EARLY_SHARE * len(early)
+    if not 0 < target.sum() < count:
+        return None
+    share = soft_topk(early, count, temperature).clamp_min(1e-6)
+    return -(share.log() * target).sum() / target.sum()
 
 
 def binarize_loss(value: torch.Tensor, temperature: torch.Tensor, budget: int) -> torch.Tensor | None:

@@ -30,8 +30,8 @@ from training.scorers import SCORERS
 from training.signals import SIGNALS, parse_signals
 
 DEFAULT_SIGNALS = {
-    "arrcoc": "evidence=1,distill_attention=0.1",
-    "query_blind": "evidence=1,distill_attention=0.1",
+    "arrcoc": "evidence=1,distill_attention=0.1,early_evidence=1,early_distill=0.3",
+    "query_blind": "evidence=1,distill_attention=0.1,early_evidence=1,early_distill=0.3",
     "vision_selector": "lm_soft_topk=1,binarize=0.5",
     "glimpse_prune": "evidence=1",
 }

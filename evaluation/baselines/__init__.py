@@ -26,6 +26,9 @@ METHODS = {
     "vision_selector": ("evaluation.baselines.vision_selector", "vision_selector"),
     "glimpse_prune": ("evaluation.baselines.glimpse_prune", "glimpse_prune"),
     "query_blind": ("evaluation.baselines.query_blind", "query_blind"),
+    "two_stage": ("evaluation.baselines.staged", "two_stage"),
+    "auto_stage": ("evaluation.baselines.staged", "auto_stage"),
+    "foveated": ("evaluation.baselines.staged", "foveated"),
     "oracle": ("evaluation.baselines.oracle", "oracle"),
 }
 

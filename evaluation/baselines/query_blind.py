@@ -46,7 +46,7 @@ def _blind(model):
     view._modules, base._modules = dict(model._modules), dict(model.model._modules)
     view.model, base.arrcoc = base, _LAYERS[model].to(model.device)
 
-    def query(query_input_ids, query_attention_mask, number):
+    def query(asked, number):
         ids = torch.tensor([model.config.vision_end_token_id], device=model.device)
         return model.get_input_embeddings()(ids).detach()
 

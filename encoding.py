@@ -1,0 +1,217 @@
+"""What the vision tower is given: some cells of an image, a coarse view beside them, or nothing again."""
+
+import weakref
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
+
+from .attending import Allocation
+from .looking import Glance
+
+COARSE_FACTORS = (2, 4, 8)  # sides of an image over those of its coarse view
+
+
+def encode_cells(visual, pixel_values, grid_thw, cells: list[torch.Tensor | None], **kwargs):
+    """Qwen3-VL's vision tower on some cells of each image, each at its true place: what it returns, for these cells alone.
+
+    The tower takes its position inputs ready made, so nothing of it is repeated here. Cells see only each other.
+
+    Args:
+        visual: the vision tower.
+        pixel_values: (patches, patch size) of all cells of all images, those of one cell beside each other.
+        grid_thw: (images, 3) in patches.
+        cells: per image (M,) long, ascending, or `None` for all.
+
+    Returns:
+        `BaseModelOutputWithDeepstackFeatures` with `pooler_output` and each DeepStack level split by image: (M, C) each.
+    """
+    unit, device = visual.spatial_merge_unit, grid_thw.device
+    sizes = (grid_thw.prod(-1) // unit).tolist()
+    counts = [size if kept is None else len(kept) for size, kept in zip(sizes, cells, strict=True)]
+    if counts != sizes or any(kept is not None for kept in cells):
+        starts = [sum(sizes[:number]) for number in range(len(sizes))]
+        chosen = [
+            start + (torch.arange(size, device=device) if kept is None else kept.to(device))
+            for start, size, kept in zip(starts, sizes, cells, strict=True)
+        ]
+        rows = (torch.cat(chosen)[:, None] * unit + torch.arange(unit, device=device)).flatten()
+        indices, weights = get_vision_interpolation_indices_and_weights(
+            grid_thw,
+            num_grid_per_side=visual.num_grid_per_side,
+            mode=visual.interpolation_mode,
+            align_corners=visual.interpolation_align_corners,
+            spatial_merge_size=visual.spatial_merge_size,
+        )
+        ends = torch.tensor(counts, device=device).cumsum(0) * unit
+        kwargs |= {
+            "position_ids": get_vision_position_ids(grid_thw, visual.spatial_merge_size)[rows],
+            "interp_indices": indices[rows],
+            "interp_weights": weights[rows],
+            "cu_seqlens": F.pad(ends, (1, 0)).to(torch.int32),
+        }
+        pixel_values = pixel_values[rows.to(pixel_values.device)]
+    output = visual(pixel_values.to(visual.dtype), grid_thw=grid_thw, return_dict=True, **kwargs)
+    output.pooler_output = output.pooler_output.split(counts)
+    output.deepstack_features = [level.split(counts) for level in output.deepstack_features]
+    return output
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseView:
+    """A whole image at a fraction of its sides.
+
+    Attributes:
+        factor: of `COARSE_FACTORS`.
+        pixel_values: (patches, patch size), `None` once it is encoded.
+        grid: (t, h, w) in patches.
+        positions: (C, 3) long, (t, row, column) on the image's own merged grid of the middle of what each token covers.
+        covers: (h * w,) long, the coarse token of each cell.
+        tokens, deepstack: (C, size) and one (C, size) per level, once it is encoded.
+    """
+
+    factor: int
+    pixel_values: torch.Tensor | None
+    grid: tuple[int, int, int]
+    positions: torch.Tensor
+    covers: torch.Tensor
+    tokens: torch.Tensor | None = None
+    deepstack: list[torch.Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def beside(self, fine: Allocation) -> Allocation:
+        """The plan of the coarse view's tokens and then those of `fine`; cells without a token of their own feed the view's."""
+        level = torch.full_like(self.positions[:, 0], COARSE_FACTORS.index(self.factor) + 1)
+        depth = torch.full_like(level, int(fine.depth.max()))
+        return replace(
+            fine,
+            positions=torch.cat([self.positions, fine.positions]),
+            level=torch.cat([level, fine.level]),
+            depth=torch.cat([depth, fine.depth]),
+            cell_token=torch.where(fine.cell_token < 0, self.covers, fine.cell_token + len(self)),
+        )
+
+
+def coarse_grid(grid: tuple[int, int, int], budget: int, share: float) -> tuple[int, int, int]:
+    """(factor, rows, columns) of the finest coarse view that takes at most `share` of `budget` tokens.
+
+    Raises:
+        ValueError: even the coarsest takes more; the message says which budget would do.
+    """
+    _, height, width = grid
+    for factor in COARSE_FACTORS:
+        rows, columns = -(-height // factor), -(-width // factor)
+        if rows * columns <= share * budget:
+            return factor, rows, columns
+    least = next(k for k in range(1, height * width + 2) if rows * columns <= share * k)
+    raise ValueError(
+        f"a token budget of {budget} is too small for the foveated mode on a grid of {height} x {width}: its coarsest view has "
+        f"{rows * columns} tokens, which may take {share:.0%} of the budget; pass {min(least, height * width)} tokens or "
+        "more, or allocation_mode='select'"
+    )
+
+
+def coarse_view(pixel_values, grid: tuple[int, int, int], budget: int, share: float, visual) -> CoarseView:
+    """The coarse view of one image, made from its own patches.
+
+    Args:
+        pixel_values: (patches, patch size) of the image, as Qwen3-VL's processor lays them out.
+        grid: (1, h, w) merged grid.
+        budget: tokens of the image, coarse and fine together.
+        share: the largest part of them for the coarse view.
+
+    Raises:
+        ValueError: the budget is too small, see `coarse_grid`.
+    """
+    _, height, width = grid
+    factor, rows, columns = coarse_grid(grid, budget, share)
+    merge, patch = visual.spatial_merge_size, visual.patch_size
+    frames = visual.config.temporal_patch_size
+    picture = pixel_values.float().view(height, width, merge, merge, -1, frames, patch, patch)
+    picture = picture.permute(5, 4, 0, 2, 6, 1, 3, 7).reshape(frames, -1, height * merge * patch, width * merge * patch)
+    size = (rows * merge * patch, columns * merge * patch)
+    small = F.interpolate(picture, size, mode="bicubic", antialias=True).clamp(picture.amin(), picture.amax())
+    small = small.view(frames, -1, rows, merge, patch, columns, merge, patch).permute(2, 5, 3, 6, 1, 0, 4, 7)
+    row, column = torch.arange(rows), torch.arange(columns)
+    # the cell whose middle lies at, or just above and left of, the middle of what a coarse token covers
+    row, column = ((2 * row + 1) * height - rows) // (2 * rows), ((2 * column + 1) * width - columns) // (2 * columns)
+    places = torch.cartesian_prod(torch.zeros(1, dtype=torch.long), row, column)
+    of_row, of_column = torch.arange(height) * rows // height, torch.arange(width) * columns // width
+    device = pixel_values.device
+    return CoarseView(
+        factor=factor,
+        pixel_values=small.reshape(rows * columns * merge**2, -1).to(pixel_values.dtype),
+        grid=(1, rows * merge, columns * merge),
+        positions=places.to(device),
+        covers=(of_row[:, None] * columns + of_column).flatten().to(device),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedImages:
+    """Images that the vision tower has seen: made by `encode_images()`, held by the caller, asked as often as wanted.
+
+    Attributes:
+        vision: what the vision tower returned, per image.
+        glances: stage 1 of each image, without what depends on a question.
+        views: encoded `CoarseView` of each image, or `None` for each.
+        image_grid_thw, texture_images: what the images are recognised by.
+        allocation_mode, coarse_tokens: the mode that they were encoded for.
+    """
+
+    vision: object
+    glances: list[Glance | None]
+    views: list[CoarseView | None]
+    image_grid_thw: torch.Tensor
+    texture_images: torch.Tensor
+    allocation_mode: str
+    owner: weakref.ref = field(repr=False)
+
+    def check(self, model, image_grid_thw, texture_images, allocation_mode: str) -> None:
+        """Refuses to stand for other images, another model, another dtype or another mode.
+
+        Raises:
+            ValueError: saying what differs.
+        """
+        if self.owner() is not model:
+            raise ValueError("encoded_images was made by another model; call encode_images() of this one")
+        came, dtype = self.vision.pooler_output[0], model.visual.dtype
+        if came.dtype != dtype and not torch.is_autocast_enabled(came.device.type):
+            raise ValueError(
+                f"encoded_images is {came.dtype}, but the model is {dtype} by now; call encode_images() again"
+            )
+        if allocation_mode != self.allocation_mode:
+            raise ValueError(
+                f"encoded_images was made for allocation_mode={self.allocation_mode!r}, but {allocation_mode!r} is asked for; "
+                "pass the same to encode_images()"
+            )
+        same = image_grid_thw is not None and torch.equal(image_grid_thw.cpu(), self.image_grid_thw.cpu())
+        if same and texture_images is not None:
+            same = torch.equal(texture_images.cpu(), self.texture_images.cpu())
+        if not same:
+            raise ValueError(
+                "encoded_images holds other pictures than this prompt shows (or the same at another size or in another order); "
+                "call encode_images() with the inputs of these"
+            )
+
+    def pick(self, chosen: torch.Tensor) -> "EncodedImages":
+        """Those of the images that `chosen` (images,) bool marks."""
+        numbers = chosen.nonzero().flatten().tolist()
+        vision = type(self.vision)(**self.vision)
+        vision.pooler_output = tuple(self.vision.pooler_output[n] for n in numbers)
+        vision.deepstack_features = [tuple(level[n] for n in numbers) for level in self.vision.deepstack_features]
+        unit = len(self.vision.last_hidden_state) // sum(map(len, self.vision.pooler_output))
+        hidden = self.vision.last_hidden_state.split([unit * len(tokens) for tokens in self.vision.pooler_output])
+        vision.last_hidden_state = torch.cat([hidden[n] for n in numbers]) if numbers else hidden[0][:0]
+        return EncodedImages(
+            vision,
+            [self.glances[n] for n in numbers],
+            [self.views[n] for n in numbers],
+            self.image_grid_thw[chosen.to(self.image_grid_thw.device)],
+            self.texture_images[chosen.to(self.texture_images.device)],
+            self.allocation_mode,
+            self.owner,
+        )

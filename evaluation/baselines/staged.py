@@ -1,0 +1,51 @@
+"""The model's own ways to spend before the vision tower: stage 1 on a share of the cells, on all that is not empty paper, and
+the foveated mode."""
+
+import torch
+
+from arrcoc.encoding import coarse_grid
+from evaluation.baselines.interface import Prepared, prompt
+
+ENCODE_RATIO = 0.35
+
+
+@torch.no_grad()
+def two_stage(model, processor, examples, budgets) -> Prepared:
+    """Inputs with the allocator's choice from the `ENCODE_RATIO` of the cells that stage 1 had encoded."""
+    return _staged(model, processor, examples, budgets, encode_ratio=ENCODE_RATIO)
+
+
+@torch.no_grad()
+def auto_stage(model, processor, examples, budgets) -> Prepared:
+    """Inputs with the allocator's choice from the cells that are not empty paper."""
+    return _staged(model, processor, examples, budgets, encode_ratio="auto")
+
+
+@torch.no_grad()
+def foveated(model, processor, examples, budgets) -> Prepared:
+    """Inputs with a coarse view of the whole picture and, in the rest of the budget, the allocator's choice."""
+    return _staged(model, processor, examples, budgets, allocation_mode="foveated")
+
+
+def _staged(model, processor, examples, budgets, **mode) -> Prepared:
+    inputs = prompt(processor, examples, token_budget=budgets).to(model.device)
+    own = ("pixel_values", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
+    seen = {name: inputs.pop(name) for name in own}
+    vision = model.model.get_image_features(image_grid_thw=inputs["image_grid_thw"], **seen, **mode)
+    counts = seen["image_token_counts"].tolist()
+    merge = model.config.vision_config.spatial_merge_size
+    kept = []
+    for number, (_, height, width) in enumerate(inputs["image_grid_thw"].tolist()):
+        height, width = height // merge, width // merge
+        cells = torch.ones(height, width, dtype=torch.bool)
+        if counts[number] < height * width:
+            coarse = 0
+            if mode.get("allocation_mode") == "foveated":
+                _, rows, columns = coarse_grid((1, height, width), counts[number], model.config.coarse_view_share)
+                coarse = rows * columns
+            fine = vision.deepstack_features[-1][number][coarse:].cpu()
+            cells = torch.zeros_like(cells)
+            cells[fine[:, 1], fine[:, 2]] = True
+        kept.append(cells)
+    inputs["mm_encoder_outputs"] = {"image": vision}
+    return Prepared(inputs, kept, [float(count) for count in counts])

@@ -1,0 +1,84 @@
+"""Stage 1: what a look at the raw image tells, before the vision tower has seen a patch of it."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from .attending import choose_cells
+from .texture import cell_geometry
+
+# "auto" never drops a cell one of whose pixels differs from its surroundings by more than this, in any channel of [0, 1].
+EMPTY_CONTRAST = 8 / 255
+PATCH_SIDE = 8  # pixels: side of the little picture of each cell that stage 1 reads
+PATCH_FEATURES = 3 * PATCH_SIDE**2
+
+
+@dataclass(frozen=True, eq=False)
+class Glance:
+    """What stage 1 knows of one image.
+
+    Attributes:
+        texture: (13, h, w) texture array.
+        information, perspective: (h, w) score maps that need no vision features.
+        contrast: (h, w), see `cell_contrast`.
+        early: (h * w,) relevance from texture and question alone, with its gradient; `None` where it was not asked for.
+        cells: (M,) raster index of the cells to encode, ascending; `None` for all.
+    """
+
+    texture: torch.Tensor
+    information: torch.Tensor
+    perspective: torch.Tensor
+    contrast: torch.Tensor
+    early: torch.Tensor | None = None
+    cells: torch.Tensor | None = None
+
+
+def cell_patches(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
+    """(h * w, `PATCH_FEATURES`): each cell of a canvas in [0, 1] as a little picture, channels first."""
+    height, width, _ = cell_geometry(canvas, grid_hw)
+    small = F.interpolate(canvas[None], (height * PATCH_SIDE, width * PATCH_SIDE), mode="area")[0]
+    cells = small.view(3, height, PATCH_SIDE, width, PATCH_SIDE).permute(1, 3, 0, 2, 4)
+    return cells.reshape(height * width, PATCH_FEATURES)
+
+
+def cell_contrast(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
+    """(h, w) in [0, 1]: how far a cell differs from its surroundings.
+
+    The largest difference, over the channels, between two pixels of the cell, or between the cell's mean and that of a
+    neighbour (of 8) whose own pixels are even: so both sides of an edge between two plain areas count, but not the empty
+    paper beside print.
+    """
+    height, width, cell_pixels = cell_geometry(canvas, grid_hw)
+    within = F.max_pool2d(canvas, cell_pixels) + F.max_pool2d(-canvas, cell_pixels)
+    within = within.amax(0)
+    mean = F.avg_pool2d(canvas, cell_pixels)
+    even = within <= EMPTY_CONTRAST
+    pad = F.pad(torch.cat([mean, even[None].to(mean.dtype)])[None], (1, 1, 1, 1))[0]
+    between = torch.zeros_like(within)
+    for down in (0, 1, 2):
+        for across in (0, 1, 2):
+            near = pad[:, down : down + height, across : across + width]
+            between = torch.maximum(between, (mean - near[:3]).abs().amax(0) * near[3])
+    return torch.maximum(within, between)
+
+
+def choose_to_encode(
+    glance: Glance, grid: tuple[int, int, int], encode_ratio: float | str, budget: int, coverage_floor: float
+) -> torch.Tensor | None:
+    """(M,) raster index of the cells that the vision tower encodes, `budget` of them at least; `None` for all.
+
+    A share is taken by early relevance, with the coverage floor. "auto" takes every cell that `EMPTY_CONTRAST` does not
+    call empty, whatever is asked.
+    """
+    cells = math.prod(grid)
+    if encode_ratio == "auto":
+        told = glance.contrast.flatten() > EMPTY_CONTRAST
+        count = max(int(told.sum()), budget)
+        scores = torch.where(told, torch.inf, glance.information.flatten())
+        kept = choose_cells(scores, grid, count, 0.0)
+    else:
+        count = max(math.ceil(encode_ratio * cells - 1e-9), budget)
+        kept = choose_cells(glance.early.detach(), grid, count, coverage_floor)
+    return None if count >= cells else kept

@@ -1,0 +1,316 @@
+"""From pixels to what fills the image placeholders: look, encode, decide, keep."""
+
+import weakref
+from dataclasses import dataclass, replace
+
+import torch
+from transformers.utils import can_return_tuple
+
+from .attending import Allocation, apply_to_deepstack, apply_to_tokens
+from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
+from .encoding import CoarseView, EncodedImages, coarse_view, encode_cells
+from .layer import ARRCOCOutput
+from .looking import Glance, choose_to_encode
+from .placement import check_counts, check_images
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What one call wants of its images.
+
+    Attributes:
+        grids: (t, h, w) merged grid of each image.
+        counts: tokens to keep of each image, or `None` for all of all images.
+        texture_images: (images, 3, S, S) uint8.
+        query_input_ids, query_attention_mask: (images, Tq), the question to each image.
+        encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them.
+    """
+
+    grids: list[tuple[int, int, int]]
+    counts: list[int] | None
+    texture_images: torch.Tensor | None
+    query_input_ids: torch.Tensor | None
+    query_attention_mask: torch.Tensor | None
+    encode_ratio: float | str
+    allocation_mode: str
+
+    @property
+    def sizes(self) -> list[int]:
+        """Cells of each image."""
+        return [t * h * w for t, h, w in self.grids]
+
+    def is_full(self, number: int) -> bool:
+        """Whether an image keeps every cell."""
+        return self.counts is None or self.counts[number] == self.sizes[number]
+
+
+class SeeingMixin:
+    """The image half of `ARRCOCQwen3VLModel`."""
+
+    def encode(self, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor, **kwargs):
+        """Stock Qwen3-VL's image features, every cell of every image: a `BaseModelOutputWithDeepstackFeatures`."""
+        return super().get_image_features(pixel_values, image_grid_thw, return_dict=True, **kwargs)
+
+    def get_video_features(self, pixel_values_videos, video_grid_thw=None, **kwargs):
+        """Stock Qwen3-VL's video features: videos keep all their tokens."""
+        video = {key.removeprefix("video_"): value for key, value in kwargs.items() if not key.startswith("image_")}
+        return super().get_image_features(pixel_values_videos, video_grid_thw, **video)
+
+    @can_return_tuple
+    def get_image_features(
+        self,
+        pixel_values: torch.Tensor | None = None,
+        image_grid_thw: torch.LongTensor | None = None,
+        texture_images: torch.Tensor | None = None,
+        query_input_ids: torch.Tensor | None = None,
+        query_attention_mask: torch.Tensor | None = None,
+        image_token_counts: torch.Tensor | None = None,
+        encode_ratio: float | str | None = None,
+        allocation_mode: str | None = None,
+        encoded_images: EncodedImages | None = None,
+        **kwargs,
+    ):
+        """What fills the image placeholders: the kept rows of the image features and of every DeepStack level.
+
+        With `image_token_counts` below an image's cells, `deepstack_features` has one more entry than the vision tower
+        has levels: per image the (K, 3) offsets (t, row, column) that `forward` adds to the image's position columns.
+        Without, the result is stock Qwen3-VL's.
+
+        Args:
+            pixel_values, image_grid_thw: as Qwen3-VL's processor makes them.
+            texture_images: (images, 3, S, S) uint8, the raw images.
+            query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked.
+            image_token_counts: (images,) tokens to keep of each image; `None` keeps all.
+            encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them; `None` for the config's.
+            encoded_images: from `encode_images()`, in place of the vision tower.
+        """
+        asked = self._asked(
+            image_grid_thw,
+            image_token_counts,
+            texture_images,
+            query_input_ids,
+            query_attention_mask,
+            encode_ratio,
+            allocation_mode,
+        )
+        full = all(map(asked.is_full, range(len(asked.grids))))
+        if encoded_images is None and full:
+            return self.encode(pixel_values, image_grid_thw, **kwargs)
+        if encoded_images is None:
+            encoded_images = self._see(pixel_values, image_grid_thw, asked, **kwargs)
+        else:
+            encoded_images.check(self, image_grid_thw, texture_images, asked.allocation_mode)
+        vision = type(encoded_images.vision)(**encoded_images.vision)  # the caller's copy stays as it is
+        if full and all(len(rows) == size for rows, size in zip(vision.pooler_output, asked.sizes, strict=True)):
+            return vision
+        views = self._views(encoded_images, asked)
+        decisions = self._decide(vision, asked, encoded_images.glances, views)
+        self.keep(vision, decisions, views)
+        return vision
+
+    def encode_images(
+        self,
+        pixel_values,
+        image_grid_thw,
+        texture_images,
+        image_token_counts=None,
+        encode_ratio=None,
+        allocation_mode=None,
+    ) -> EncodedImages:
+        """See `ARRCOCQwen3VLForConditionalGeneration.encode_images`."""
+        asked = self._asked(
+            image_grid_thw, image_token_counts, texture_images, None, None, encode_ratio, allocation_mode
+        )
+        if asked.encode_ratio not in (1.0, "auto"):
+            raise ValueError(
+                f"encode_ratio={asked.encode_ratio} encodes what one question needs, which another can't use; pass "
+                "encode_ratio=1.0 or 'auto' to encode_images()"
+            )
+        if asked.allocation_mode == "foveated" and asked.counts is None:
+            raise ValueError(
+                "image_token_counts is missing: the coarse view depends on the budget; pass the processor's"
+            )
+        return self._see(pixel_values, image_grid_thw, asked, any_question=True)
+
+    def decide(
+        self, vision_output, image_grid_thw, counts, texture_images, query_input_ids, query_attention_mask,
+        skip_full: bool = False, early: bool = False,
+    ) -> list[ARRCOCOutput | None]:  # fmt: skip
+        """The layer's decision for each image of `encode`'s output. Images are taken one by one, so no result depends on the batch.
+
+        With `skip_full`, an image that keeps every cell gets `None`, at no cost; with `early`, each output's `glance` has
+        stage 1's scores.
+        """
+        asked = self._asked(
+            image_grid_thw, torch.tensor(counts), texture_images, query_input_ids, query_attention_mask, 1.0, "select"
+        )
+        none = [None] * len(asked.grids)
+        return self._decide(vision_output, asked, none, none, skip_full, early)
+
+    def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
+        """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
+        image_grid_thw, asked = asked["image_grid_thw"], self._asked(**asked)
+        if encoded_images is None:
+            encoded_images = self._see(pixel_values, image_grid_thw, asked)
+        else:
+            encoded_images.check(self, image_grid_thw, asked.texture_images, asked.allocation_mode)
+        views = self._views(encoded_images, asked)
+        decisions = self._decide(encoded_images.vision, asked, encoded_images.glances, views, skip_full=False)
+        return [
+            decision.allocation if view is None else view.beside(decision.allocation)
+            for decision, view in zip(decisions, views, strict=True)
+        ]
+
+    def _asked(
+        self, image_grid_thw, image_token_counts, texture_images, query_input_ids, query_attention_mask,
+        encode_ratio=None, allocation_mode=None,
+    ) -> Asked:  # fmt: skip
+        merge = self.config.vision_config.spatial_merge_size
+        grids = [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
+        counts = None if image_token_counts is None else image_token_counts.tolist()
+        if counts is not None:
+            check_counts(counts, grids)
+        check_images(len(grids), texture_images, query_input_ids, query_attention_mask)
+        ratio = check_encode_ratio(self.config.encode_ratio if encode_ratio is None else encode_ratio)
+        mode = check_allocation_mode(self.config.allocation_mode if allocation_mode is None else allocation_mode)
+        return Asked(grids, counts, texture_images, query_input_ids, query_attention_mask, ratio, mode)
+
+    def _query(self, asked: Asked, number: int) -> torch.Tensor:
+        embed = self.get_input_embeddings()
+        if asked.query_input_ids is None:
+            return torch.zeros(0, embed.weight.shape[-1])  # the weight itself may be offloaded
+        ids = asked.query_input_ids[number]
+        if asked.query_attention_mask is not None:
+            ids = ids[asked.query_attention_mask[number].bool()]
+        if embed.weight.device.type != "meta":
+            ids = ids.to(embed.weight.device)
+        return embed(ids).detach()
+
+    def _look(self, asked: Asked, number: int, device, early: bool) -> Glance:
+        if asked.texture_images is None:
+            raise ValueError(
+                "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor, or pass "
+                "as many placeholders as the image has cells"
+            )
+        image = asked.texture_images[number].to(device)
+        return self.arrcoc.look(image, asked.grids[number], self._query(asked, number).to(device), early)
+
+    def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
+        """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on neither question nor budget, except for
+        the size of the coarse view."""
+        patches = pixel_values.split(image_grid_thw.prod(-1).tolist())
+        glances: list[Glance | None] = [None] * len(asked.grids)
+        views: list[CoarseView | None] = [None] * len(asked.grids)
+        for number, grid in enumerate(asked.grids):
+            full = asked.is_full(number)
+            if full and not any_question:
+                continue
+            by_question = asked.encode_ratio not in (1.0, "auto")
+            glance = self._look(asked, number, pixel_values.device, early=by_question)
+            fine = 0 if full else asked.counts[number]
+            if asked.allocation_mode == "foveated" and not full:
+                views[number] = coarse_view(patches[number], grid, fine, self.config.coarse_view_share, self.visual)
+                fine -= len(views[number])
+            if asked.encode_ratio != 1.0:
+                least, floor = 1 if any_question else fine, self.config.coverage_floor
+                glance = replace(glance, cells=choose_to_encode(glance, grid, asked.encode_ratio, least, floor))
+            glances[number] = glance
+        cells = [None if glance is None else glance.cells for glance in glances]
+        vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)
+        return EncodedImages(
+            vision, glances, views, image_grid_thw, asked.texture_images, asked.allocation_mode, weakref.ref(self)
+        )
+
+    def _encode_views(self, pixel_values, image_grid_thw, cells, views, **kwargs):
+        """The vision tower's output for `cells` of each image, and `views` with their features, all in one call of it."""
+        seen = [view for view in views if view is not None]
+        if not seen and all(kept is None for kept in cells):
+            return self.encode(pixel_values, image_grid_thw, **kwargs), views
+        grids = image_grid_thw.new_tensor([view.grid for view in seen]).view(-1, 3)
+        vision = encode_cells(
+            self.visual,
+            torch.cat([pixel_values, *(view.pixel_values for view in seen)]),
+            torch.cat([image_grid_thw, grids]),
+            cells + [None] * len(seen),
+            **kwargs,
+        )
+        images, features = len(cells), []
+        for number, view in enumerate(seen, start=images):
+            levels = [level[number] for level in vision.deepstack_features]
+            features.append(replace(view, pixel_values=None, tokens=vision.pooler_output[number], deepstack=levels))
+        vision.pooler_output = vision.pooler_output[:images]
+        vision.deepstack_features = [level[:images] for level in vision.deepstack_features]
+        rows = sum(map(len, vision.pooler_output)) * self.visual.spatial_merge_unit
+        vision.last_hidden_state = vision.last_hidden_state[:rows]
+        encoded = iter(features)
+        return vision, [None if view is None else next(encoded) for view in views]
+
+    def _views(self, encoded: EncodedImages, asked: Asked) -> list[CoarseView | None]:
+        """The coarse view of each image that spends tokens on it."""
+        views = []
+        for number, view in enumerate(encoded.views):
+            if asked.allocation_mode != "foveated" or asked.is_full(number):
+                views.append(None)
+                continue
+            budget = asked.counts[number]
+            if view is None or len(view) > self.config.coarse_view_share * budget:
+                came = "none" if view is None else f"one of {len(view)} tokens"
+                raise ValueError(
+                    f"encoded_images holds no coarse view that fits a budget of {budget} tokens ({came}); call encode_images() "
+                    "with the smallest budget that will be asked for"
+                )
+            views.append(view)
+        return views
+
+    def _decide(self, vision, asked: Asked, glances, views, skip_full: bool = True, early: bool = False):
+        sizes = [len(tokens) for tokens in vision.pooler_output]
+        merger_inputs = vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
+        outputs = []
+        for number, grid in enumerate(asked.grids):
+            full = asked.is_full(number)
+            budget = asked.sizes[number] if full else asked.counts[number]
+            budget -= 0 if views[number] is None else len(views[number])
+            if budget > sizes[number]:
+                raise ValueError(
+                    f"image {number} has {sizes[number]} encoded cells, too few for {budget} tokens; encode it with "
+                    "encode_ratio=1.0"
+                )
+            if full and skip_full:
+                outputs.append(None)
+                continue
+            device = merger_inputs[number].device
+            glance = self._look(asked, number, device, early) if glances[number] is None else glances[number]
+            levels = [level[number] for level in vision.deepstack_features]
+            query = self._query(asked, number).to(device)
+            outputs.append(self.arrcoc(None, grid, budget, merger_inputs[number], levels, query, glance))
+        return outputs
+
+    def keep(self, vision_output, decisions: list[ARRCOCOutput | None], views: list[CoarseView | None] | None = None):
+        """Replaces the features of every image in `vision_output` by the kept ones, and adds their offsets.
+
+        The tokens of an image's coarse view, if it has one, come before its cells.
+        """
+        kept, levels, offsets = [], [], []
+        for number, decision in enumerate(decisions):
+            tokens = vision_output.pooler_output[number]
+            deepstack = [level[number] for level in vision_output.deepstack_features]
+            if decision is None:  # get_rope_index has placed every cell already
+                kept.append(tokens)
+                levels.append(deepstack)
+                offsets.append(torch.zeros(len(tokens), 3, dtype=torch.long, device=tokens.device))
+                continue
+            plan, encoded = decision.allocation, None if decision.glance is None else decision.glance.cells
+            tokens, deepstack = apply_to_tokens(plan, tokens, encoded), apply_to_deepstack(plan, deepstack, encoded)
+            if self.arrcoc.adapter is not None:
+                tokens = self.arrcoc.adapter(tokens, plan.level)
+            if decision.gates is not None:
+                tokens = tokens * decision.gates[:, None].to(tokens.dtype)
+            view = None if views is None else views[number]
+            if view is not None:
+                tokens = torch.cat([view.tokens, tokens])
+                deepstack = [torch.cat(pair) for pair in zip(view.deepstack, deepstack, strict=True)]
+            kept.append(tokens)
+            levels.append(deepstack)
+            offsets.append(plan.positions if view is None else torch.cat([view.positions, plan.positions]))
+        vision_output.pooler_output = tuple(kept)
+        vision_output.deepstack_features = [list(level) for level in zip(*levels, strict=True)] + [offsets]

@@ -1,0 +1,299 @@
+"""Stage 1: the vision tower on chosen cells, the foveated mode, and images that are encoded once and asked often."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassFieldValidationError
+from PIL import Image
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from arrcoc.encoding import coarse_grid, encode_cells
+from arrcoc.looking import EMPTY_CONTRAST, cell_contrast, choose_to_encode
+from arrcoc.texture import pixel_canvas
+
+SHAPES = ("default", "no_deepstack", "one_level", "patch_14", "merge_3", "merge_1")
+MODES = ({"encode_ratio": 0.4}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"},
+         {"allocation_mode": "foveated", "encode_ratio": 0.5})  # fmt: skip
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_grad")]
+
+
+@pytest.fixture
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+def features(output):
+    return [
+        output.last_hidden_state,
+        *output.pooler_output,
+        *(rows for level in output.deepstack_features for rows in level),
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_cells_by_the_hook_are_bit_equal_to_stock(shape, tiny_model, make_inputs, make_processor, page, report):
+    model = tiny_model(shape)
+    inputs = make_inputs([page(), page(160, 64, seed=2)], processor=make_processor(model), token_budget="full")
+    pixels, grid = inputs["pixel_values"], inputs["image_grid_thw"]
+    cells = [torch.arange(int(count)) for count in inputs["image_token_counts"]]
+    ours = features(encode_cells(model.model.visual, pixels, grid, cells))
+    theirs = features(model.model.encode(pixels, grid))
+    assert (
+        max(report("vision tower by the hook - stock", (a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))
+        == 0
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_encoded_cells_equal_stock_with_the_others_masked(shape, tiny_model, make_inputs, make_processor, page, report):
+    model = tiny_model(shape)
+    visual, unit = model.model.visual, model.model.visual.spatial_merge_unit
+    inputs = make_inputs(page(), processor=make_processor(model), token_budget="full")
+    cells = torch.arange(int(inputs["image_token_counts"][0]))[1::3]
+    rows = (cells[:, None] * unit + torch.arange(unit)).flatten()
+
+    def masked(module, query, key, value, attention_mask, scaling, **kwargs):
+        bias = torch.full((key.shape[-2],), -math.inf).index_fill(0, rows, 0.0)
+        weights = torch.softmax(query @ key.transpose(-1, -2) * scaling + bias, -1)
+        return (weights @ value).transpose(1, 2), weights
+
+    ours = encode_cells(visual, inputs["pixel_values"], inputs["image_grid_thw"], [cells])
+    before = visual.config._attn_implementation
+    ALL_ATTENTION_FUNCTIONS.register("masked_cells", masked)
+    visual.config._attn_implementation = "masked_cells"
+    try:
+        theirs = model.model.encode(inputs["pixel_values"], inputs["image_grid_thw"])
+    finally:
+        visual.config._attn_implementation = before
+    pairs = [(ours.pooler_output[0], theirs.pooler_output[0][cells])]
+    pairs += [(a[0], b[0][cells]) for a, b in zip(ours.deepstack_features, theirs.deepstack_features, strict=True)]
+    assert max(report("encoded cells - masked vision tower", (a - b).abs().max()) for a, b in pairs) < 2e-5
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_a_sample_does_not_depend_on_its_batch(mode, tiny_model, make_inputs, page, report):
+    model = tiny_model()
+    pictures, questions = [page(), page(160, 64, seed=2)], ["what is the total?", "where?"]
+    together = make_inputs(pictures, questions, token_budget=14)
+    logits = model(**together, **mode).logits
+    for row, (picture, question) in enumerate(zip(pictures, questions, strict=True)):
+        alone = model(**make_inputs(picture, question, token_budget=14), **mode).logits[0]
+        assert report("two-stage, batch - single", (logits[row, -len(alone) :] - alone).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_generation_agrees_with_forward(mode, tiny_model, make_inputs, page, report):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=14)
+    for options in ({}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}):
+        made = model.generate(
+            **inputs, **mode, **options, max_new_tokens=4, output_logits=True, return_dict_in_generate=True
+        )
+        new = made.sequences[:, inputs["input_ids"].shape[1] :]
+        if options.get("num_beams"):
+            continue  # beams are reordered: that it runs is tested, and the rest below
+        for row, tokens in enumerate(new):
+            whole = dict(inputs)
+            whole["input_ids"] = torch.cat([inputs["input_ids"], tokens[None]], -1)
+            for name in ("attention_mask", "mm_token_type_ids"):
+                fill = torch.full((1, len(tokens)), int(name == "attention_mask"))
+                whole[name] = torch.cat([inputs[name], fill], -1)
+            logits = model(**whole, **mode).logits[0, inputs["input_ids"].shape[1] - 1 : -1]
+            stepwise = torch.stack([step[row] for step in made.logits])
+            assert report("two-stage, cached - uncached", (logits - stepwise).abs().max()) < 1e-5
+
+
+def test_the_config_sets_both_for_every_call(tiny_config, new_model, make_inputs, page):
+    inputs = make_inputs(page(), token_budget=14)
+    model = new_model(tiny_config())
+    asked = model(**inputs, encode_ratio=0.4, allocation_mode="foveated").logits
+    model.config.encode_ratio, model.config.allocation_mode = 0.4, "foveated"
+    assert torch.equal(model(**inputs).logits, asked)
+    assert not torch.equal(model(**inputs, encode_ratio=1.0, allocation_mode="select").logits, asked)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_a_full_budget_is_stock_whatever_the_mode(mode, tiny_model, stock_twin, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget="full")
+    own = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
+    stock = stock_twin(model)(**{name: value for name, value in inputs.items() if name not in own})
+    assert torch.equal(model(**inputs, **mode).logits, stock.logits)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_a_picture_of_one_cell_works(mode, tiny_model, make_inputs, make_processor):
+    model = tiny_model()
+    processor = make_processor(model)
+    processor.image_processor.size = {"shortest_edge": 1, "longest_edge": 10**6}
+    inputs = make_inputs(Image.new("RGB", (16, 16), "red"), processor=processor, token_budget=5)
+    assert inputs["image_token_counts"].tolist() == [1]
+    assert torch.isfinite(model(**inputs, **mode).logits).all()
+
+
+@pytest.mark.parametrize("value", [0, -0.1, 1.01, math.nan, math.inf, True, "half", None.__class__, [0.5]])
+def test_an_encode_ratio_that_is_none_is_refused(value, tiny_model, tiny_config, make_inputs, page):
+    inputs = make_inputs(page(), token_budget=5)
+    with pytest.raises(ValueError, match=r"encode_ratio=.*above 0 and up to 1"):
+        tiny_model()(**inputs, encode_ratio=value)
+    with pytest.raises(StrictDataclassFieldValidationError, match="encode_ratio"):
+        tiny_config(encode_ratio=value)
+
+
+def test_an_unknown_mode_is_refused(tiny_model, tiny_config, make_inputs, page):
+    with pytest.raises(ValueError, match="'select', 'foveated'"):
+        tiny_model()(**make_inputs(page(), token_budget=5), allocation_mode="fovea")
+    with pytest.raises(StrictDataclassFieldValidationError, match="allocation_mode"):
+        tiny_config(allocation_mode="fovea")
+
+
+def test_pooled_cells_and_left_out_cells_exclude_each_other(tiny_model, make_inputs, page):
+    with pytest.raises(ValueError, match="coarse_share"):
+        tiny_model("pooled")(**make_inputs(page(), token_budget=10), encode_ratio=0.5)
+
+
+def test_the_vision_tower_sees_only_its_share(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=10)  # 8 x 6 cells
+    seen = []
+    hook = model.model.visual.merger.register_forward_hook(lambda module, args, output: seen.append(len(output)))
+    for ratio in (1.0, 0.5, 0.01):
+        model(**inputs, encode_ratio=ratio)
+    hook.remove()
+    assert seen == [48, 24, 10]  # never fewer than the tokens
+
+
+def test_auto_leaves_out_empty_paper_and_nothing_else(tiny_model, page):
+    layer = tiny_model().model.arrcoc
+    paper = Image.new("RGB", (256, 256), (250, 248, 240))
+    paper.paste(page(128, 96), (32, 48))
+    paper.paste((240, 248, 240), (192, 192, 193, 193))  # one pixel, 10 grey levels off in one channel
+    image = torch.from_numpy(np.array(paper)).permute(2, 0, 1)
+    canvas = pixel_canvas(image, (16, 16))
+    glance = layer.look(image, (1, 16, 16), torch.zeros(0, 48))
+    cells = choose_to_encode(glance, (1, 16, 16), "auto", 1, 0.1)
+    left_out = torch.ones(256, dtype=torch.bool).index_fill(0, cells, False).view(16, 16)
+    within = canvas.view(3, 16, 16, 16, 16).amax((2, 4)) - canvas.view(3, 16, 16, 16, 16).amin((2, 4))
+    assert within.amax(0)[left_out].max() <= EMPTY_CONTRAST
+    assert 100 < left_out.sum() < 256 - 48
+    assert not left_out[12, 12]
+    assert torch.equal(glance.contrast, cell_contrast(canvas, (16, 16)))
+
+
+def test_auto_keeps_the_edges_of_plain_areas_and_enough_for_the_budget(tiny_model):
+    layer = tiny_model().model.arrcoc
+    image = torch.full((3, 128, 128), 255, dtype=torch.uint8)
+    blank = layer.look(image, (1, 8, 8), torch.zeros(0, 48))
+    assert len(choose_to_encode(blank, (1, 8, 8), "auto", 7, 0.1)) == 7
+    image = image.clone()
+    image[1:, 32:96, 32:96] = 0  # a plain square of 4 x 4 cells
+    cells = choose_to_encode(layer.look(image, (1, 8, 8), torch.zeros(0, 48)), (1, 8, 8), "auto", 1, 0.1)
+    kept = torch.zeros(64, dtype=torch.bool).index_fill(0, cells, True).view(8, 8)
+    assert kept[2, 2:6].all()
+    assert kept[1, 2:6].all()
+    assert not kept[3:5, 3:5].any()
+    assert not kept[0].any()
+
+
+def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_model, make_inputs, page, report):
+    """Its features are those of the picture that a user would have made smaller."""
+    model = tiny_model()
+    picture = page(256, 192)  # 16 x 12 cells
+    inputs = make_inputs(picture, token_budget=30)
+    encoded = model.encode_images(**inputs, allocation_mode="foveated")
+    view = encoded.views[0]
+    assert (view.factor, len(view)) == (4, 12)
+    assert view.positions.tolist() == [[0, row, column] for row in (1, 5, 9) for column in (1, 5, 9, 13)]
+    small = make_inputs(picture.resize((64, 48), Image.Resampling.BICUBIC), token_budget="full")
+    theirs = model.model.encode(small["pixel_values"], small["image_grid_thw"]).pooler_output[0]
+    assert report("coarse view - smaller image", (view.tokens - theirs).abs().max() / theirs.abs().max()) < 0.05
+    plan = model.allocate(**inputs, allocation_mode="foveated")[0]
+    assert (len(plan), int((plan.level == 2).sum())) == (30, 12)
+    assert (plan.cell_token >= 0).all()
+    fine = plan.positions[12:]
+    assert torch.equal(plan.cell_token[fine[:, 1] * 16 + fine[:, 2]], torch.arange(12, 30))
+    plan.overlay(picture)
+
+
+@pytest.mark.parametrize(("grid", "budget", "wanted"), [((12, 12), 72, (2, 6, 6)), ((12, 12), 36, (4, 3, 3)),
+                                                        ((12, 12), 14, (8, 2, 2)), ((1, 200), 60, (8, 1, 25))])  # fmt: skip
+def test_the_finest_coarse_view_that_fits_is_taken(grid, budget, wanted):
+    assert coarse_grid((1, *grid), budget, 0.6) == wanted
+
+
+def test_a_budget_too_small_for_its_coarse_view_is_refused(tiny_model, make_inputs, page):
+    with pytest.raises(ValueError, match="pass 2 tokens or more"):
+        tiny_model()(**make_inputs(page(), token_budget=1), allocation_mode="foveated")
+    assert torch.isfinite(tiny_model()(**make_inputs(page(), token_budget=2), allocation_mode="foveated").logits).all()
+
+
+@pytest.mark.parametrize("mode", [{}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}], ids=str)
+def test_images_encoded_once_answer_like_new_ones(mode, tiny_model, make_inputs, page, report):
+    model, pictures = tiny_model(), [page(), page(160, 64, seed=2)]
+    encoded = model.encode_images(**make_inputs(pictures, token_budget=12), **mode)
+    calls = []
+    hook = model.model.visual.register_forward_hook(lambda *args: calls.append(1))
+    for question, budget in (("what is the total?", 12), ("where is it?", 15)):
+        inputs = make_inputs(pictures, question, token_budget=budget)
+        kept = inputs.copy() if mode else {name: value for name, value in inputs.items() if name != "pixel_values"}
+        before = len(calls)
+        again = model(**kept, **mode, encoded_images=encoded).logits
+        made = model.generate(**kept, **mode, encoded_images=encoded, max_new_tokens=3)
+        plans = model.allocate(**kept, **mode, encoded_images=encoded)
+        assert len(calls) == before  # the vision tower did not run
+        assert report("encoded once - anew", (again - model(**inputs, **mode).logits).abs().max()) < 1e-5
+        assert torch.equal(made, model.generate(**inputs, **mode, max_new_tokens=3))
+        assert [len(plan) for plan in plans] == [budget, budget]
+    hook.remove()
+
+
+def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=12)
+    encoded = model.encode_images(**inputs)
+    for other in (page(seed=5), page(160, 64)):
+        with pytest.raises(ValueError, match="other pictures"):
+            model(**make_inputs(other, token_budget=12), encoded_images=encoded)
+    with pytest.raises(ValueError, match="another model"):
+        new_model(tiny_config())(**inputs, encoded_images=encoded)
+    with pytest.raises(ValueError, match="allocation_mode"):
+        model(**inputs, allocation_mode="foveated", encoded_images=encoded)
+    with pytest.raises(ValueError, match="what one question needs"):
+        model.encode_images(**inputs, encode_ratio=0.5)
+    narrow = model.encode_images(**make_inputs(page(), token_budget=30), allocation_mode="foveated")
+    with pytest.raises(ValueError, match="smallest budget"):
+        model(**inputs, allocation_mode="foveated", encoded_images=narrow)
+    changed = new_model(tiny_config())
+    encoded = changed.encode_images(**inputs)
+    with pytest.raises(ValueError, match="bfloat16"):
+        changed.to(torch.bfloat16)(**inputs, encoded_images=encoded)
+
+
+def test_auto_encoded_images_refuse_a_budget_above_their_cells(tiny_model, make_inputs):
+    blank = Image.new("RGB", (128, 128), "white")
+    encoded = tiny_model().encode_images(**make_inputs(blank, token_budget=3), encode_ratio="auto")
+    with pytest.raises(ValueError, match=r"encode_ratio=1\.0"):
+        tiny_model()(**make_inputs(blank, token_budget=9), encoded_images=encoded)
+
+
+def test_a_chat_goes_on_from_its_cache_with_encoded_images(tiny_model, make_inputs, processor, page, report):
+    from transformers import DynamicCache
+
+    model, first = tiny_model(), make_inputs(page(), token_budget=12)
+    encoded, cache = model.encode_images(**first), DynamicCache(config=tiny_model().config.text_config)
+    said = model.generate(**first, encoded_images=encoded, past_key_values=cache, max_new_tokens=3)
+    tail = processor.tokenizer("and now?", return_tensors="pt")["input_ids"]
+    ids = torch.cat([said, tail], -1)
+    types = torch.nn.functional.pad(first["mm_token_type_ids"], (0, ids.shape[1] - first["input_ids"].shape[1]))
+    whole = dict(first) | {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": types}
+    options = {"max_new_tokens": 2, "output_logits": True, "return_dict_in_generate": True}
+    anew = model.generate(**whole, **options).logits
+    on = model.generate(**whole, encoded_images=encoded, past_key_values=cache, **options).logits
+    assert report("chat from its cache, encoded once", (torch.stack(anew) - torch.stack(on)).abs().max()) < 1e-5
+
+
+def test_the_loss_reaches_stage_one(tiny_config, new_model, make_inputs, page):
+    model, inputs = new_model(tiny_config()).train(), make_inputs(page(), token_budget=10)
+    with torch.enable_grad():
+        model(**inputs, labels=inputs["input_ids"], encode_ratio=0.4).loss.backward()
+    for name, parameter in model.model.arrcoc.early_participation.named_parameters():
+        assert 0 < parameter.grad.abs().max() < math.inf, name
