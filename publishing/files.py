@@ -21,6 +21,7 @@ CODE_FILES = (
     "overlay.py",
     "picture.py",
     "placement.py",
+    "placing.py",
     "processing_arrcoc.py",
     "seeing.py",
     "texture.py",

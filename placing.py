@@ -1,0 +1,107 @@
+"""Where tokens stand: the position half of `ARRCOCQwen3VLModel`."""
+
+import torch
+
+from .placement import expand_prompt, held_rope_deltas
+
+
+class PlacingMixin:
+    """Qwen3-VL's M-RoPE positions for pruned images, and for what follows a cache."""
+
+    def get_rope_index(
+        self, input_ids, mm_token_type_ids, image_grid_thw=None, video_grid_thw=None, attention_mask=None, **kwargs
+    ):
+        """Qwen3-VL's M-RoPE positions for prompts whose images may have fewer placeholders than cells.
+
+        Text stands where it would with all placeholders, since what follows an image starts at start + max(h, w) of its full
+        grid. The columns of a pruned image all get the image's own start; `forward` adds each kept token's (row, column).
+
+        Returns:
+            position_ids (3, batch, length) and mrope_position_deltas (batch, 1), both for the given prompt.
+        """
+        merge = self.config.vision_config.spatial_merge_size
+        expanded = expand_prompt(input_ids, mm_token_type_ids, image_grid_thw, attention_mask, merge)
+        if expanded is None:
+            return super().get_rope_index(
+                input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw, attention_mask, **kwargs
+            )
+        position_ids, deltas = super().get_rope_index(
+            expanded.input_ids,
+            expanded.mm_token_type_ids,
+            image_grid_thw,
+            video_grid_thw,
+            expanded.attention_mask,
+            **kwargs,
+        )
+        source = expanded.source.to(position_ids.device)
+        position_ids = position_ids.gather(-1, source[None].expand(3, -1, -1))
+        return position_ids, deltas + expanded.shortened[:, None].to(deltas.device)
+
+    def compute_3d_position_ids(
+        self,
+        input_ids,
+        inputs_embeds,
+        image_grid_thw=None,
+        video_grid_thw=None,
+        attention_mask=None,
+        past_key_values=None,
+        mm_token_type_ids=None,
+    ):
+        """Qwen3-VL's, but what follows a cache is placed by the cache's own prompt, not by whichever prompt ran last."""
+        held = held_rope_deltas(past_key_values)
+        if held is None:
+            return super().compute_3d_position_ids(
+                input_ids,
+                inputs_embeds,
+                image_grid_thw,
+                video_grid_thw,
+                attention_mask,
+                past_key_values,
+                mm_token_type_ids,
+            )
+        rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
+        return self.place_after_cache(
+            held, past_key_values.get_seq_length(), inputs_embeds.shape[:2], attention_mask, rope_inputs
+        )
+
+    def place_after_cache(self, rope_deltas, past_length, shape, attention_mask, rope_inputs):
+        """(3, batch, length) positions of new tokens after a cache of `past_length` tokens.
+
+        Args:
+            rope_deltas: (batch, 1), or of a divisor of the batch, from `held_rope_deltas`.
+            shape: (batch, length) of the new tokens.
+            attention_mask: (batch, past_length + length) or `None`.
+            rope_inputs: input_ids, mm_token_type_ids, image_grid_thw and video_grid_thw of the new tokens, or `None`s.
+        """
+        batch, length = shape
+        start = rope_deltas.repeat_interleave(batch // len(rope_deltas), dim=0)
+        mask = None
+        if isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2 and attention_mask.shape[1] > length:
+            start = start + attention_mask[:, :-length].sum(-1, keepdim=True)
+            mask = attention_mask[:, -length:]
+        else:
+            start = start + past_length
+        input_ids, mm_token_type_ids, *grids = rope_inputs
+        if mm_token_type_ids is not None and input_ids is not None and mm_token_type_ids[:, -length:].any():
+            placed, _ = self.get_rope_index(input_ids, mm_token_type_ids[:, -length:], *grids, attention_mask=mask)
+            return placed + start
+        order = torch.arange(length, device=start.device) if mask is None else (mask.cumsum(-1) - 1).clamp_min(0)
+        return (start + order)[None].expand(3, -1, -1)
+
+    def _place(self, offsets, position_ids, input_ids, tokens):
+        """`position_ids` with each kept token's (t, row, column) added to its image's start."""
+        if position_ids is None or position_ids.ndim != 3:
+            raise ValueError(
+                "pruned images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) "
+                "from get_rope_index, to be placed; pass them as the processor returns them"
+            )
+        mask = self.get_placeholder_mask(input_ids, inputs_embeds=tokens)[0][..., 0]
+        offsets = torch.cat(list(offsets)).T.to(position_ids.device, position_ids.dtype)
+        if offsets.shape[-1] != int(mask.sum()):
+            raise ValueError(
+                f"{int(mask.sum())} image placeholders in the prompt, but {offsets.shape[-1]} image tokens were kept; let one "
+                "processor call make both input_ids and image_token_counts"
+            )
+        position_ids = position_ids.clone()
+        position_ids[-3:, mask.to(position_ids.device)] += offsets
+        return position_ids
