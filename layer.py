@@ -162,30 +162,32 @@ class ARRCOCLayer(nn.Module):
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
 
-    def look(self, image: torch.Tensor, grid: tuple[int, int, int], query: torch.Tensor, early: bool = False) -> Glance:
-        """What the raw image tells before the vision tower has seen it; with `early`, which cells are worth encoding.
+    def look(self, image: torch.Tensor, grid: tuple[int, int, int]) -> Glance:
+        """What the raw image tells, whatever is asked, before the vision tower has seen it.
 
         Args:
-            image, grid, query: see `forward`.
+            image, grid: see `forward`.
         """
         with torch.autocast(image.device.type, enabled=False):
             canvas = pixel_canvas(image, grid[1:], max_cell_pixels=self.max_cell_pixels)
             texture = texture_array(canvas, grid[1:])
-            glance = Glance(
-                texture,
-                self.information(canvas, grid[1:]),
-                self.perspective(texture),
-                cell_contrast(canvas, grid[1:]),
+            return Glance(
+                texture=texture,
+                information=self.information(canvas, grid[1:]),
+                perspective=self.perspective(texture),
+                contrast=cell_contrast(canvas, grid[1:]),
+                patches=cell_patches(canvas, grid[1:]),
             )
-            if not early:
-                return glance
+
+    def rate(self, glance: Glance, query: torch.Tensor) -> Glance:
+        """`glance` with `early`: which cells are worth encoding for the question `query`, see `forward`."""
+        with torch.autocast(query.device.type, enabled=False):
             asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
-            patches = cell_patches(canvas, grid[1:])
             weights = self.balancer.weights
             parts = (
                 weights["information"] * glance.information,
                 weights["perspective"] * glance.perspective,
-                weights["participation"] * self.early_participation(texture, patches, [], query, asked),
+                weights["participation"] * self.early_participation(glance.texture, glance.patches, [], query, asked),
             )
             return replace(glance, early=sum(parts).flatten() / max(sum(weights.values()), 1e-6))
 
@@ -210,7 +212,7 @@ class ARRCOCLayer(nn.Module):
             query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
             glance: stage 1 of this image, from `look`.
         """
-        glance = self.look(image, grid, query) if glance is None else glance
+        glance = self.look(image, grid) if glance is None else glance
         with torch.autocast(merger_inputs.device.type, enabled=False):
             asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
             maps = (

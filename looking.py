@@ -23,6 +23,7 @@ class Glance:
         texture: (13, h, w) texture array.
         information, perspective: (h, w) score maps that need no vision features.
         contrast: (h, w), see `cell_contrast`.
+        patches: (h * w, `PATCH_FEATURES`), see `cell_patches`.
         early: (h * w,) relevance from texture and question alone, with its gradient; `None` where it was not asked for.
         cells: (M,) raster index of the cells to encode, ascending; `None` for all.
     """
@@ -31,6 +32,7 @@ class Glance:
     information: torch.Tensor
     perspective: torch.Tensor
     contrast: torch.Tensor
+    patches: torch.Tensor
     early: torch.Tensor | None = None
     cells: torch.Tensor | None = None
 

@@ -134,18 +134,28 @@ class SeeingMixin:
 
     def decide(
         self, vision_output, image_grid_thw, counts, texture_images, query_input_ids, query_attention_mask,
-        skip_full: bool = False, early: bool = False,
+        skip_full: bool = False, glances: list[Glance] | None = None,
     ) -> list[ARRCOCOutput | None]:  # fmt: skip
         """The layer's decision for each image of `encode`'s output. Images are taken one by one, so no result depends on the batch.
 
-        With `skip_full`, an image that keeps every cell gets `None`, at no cost; with `early`, each output's `glance` has
-        stage 1's scores.
+        With `skip_full`, an image that keeps every cell gets `None`, at no cost. `glances` spares looking at the images again.
         """
         asked = self._asked(
             image_grid_thw, torch.tensor(counts), texture_images, query_input_ids, query_attention_mask, 1.0, "select"
         )
         none = [None] * len(asked.grids)
-        return self._decide(vision_output, asked, none, none, skip_full, early)
+        return self._decide(vision_output, asked, glances or none, none, skip_full)
+
+    def rated_glances(
+        self, image_grid_thw, texture_images, query_input_ids, query_attention_mask, same
+    ) -> list[Glance]:
+        """Stage 1 of each image with `early`; `same` (images,) bool says which are the image before them, looked at once."""
+        asked = self._asked(image_grid_thw, None, texture_images, query_input_ids, query_attention_mask)
+        glances: list[Glance] = []
+        for number, again in enumerate(same):
+            seen = glances[-1] if again else self._look(asked, number, texture_images.device)
+            glances.append(self.arrcoc.rate(seen, self._query(asked, number)))
+        return glances
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
@@ -186,14 +196,15 @@ class SeeingMixin:
             ids = ids.to(embed.weight.device)
         return embed(ids).detach()
 
-    def _look(self, asked: Asked, number: int, device, early: bool) -> Glance:
+    def _look(self, asked: Asked, number: int, device, early: bool = False) -> Glance:
         if asked.texture_images is None:
             raise ValueError(
                 "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor, or pass "
                 "as many placeholders as the image has cells"
             )
         image = asked.texture_images[number].to(device)
-        return self.arrcoc.look(image, asked.grids[number], self._query(asked, number).to(device), early)
+        glance = self.arrcoc.look(image, asked.grids[number])
+        return self.arrcoc.rate(glance, self._query(asked, number).to(device)) if early else glance
 
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
         """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on neither question nor budget, except for
@@ -262,7 +273,7 @@ class SeeingMixin:
             views.append(view)
         return views
 
-    def _decide(self, vision, asked: Asked, glances, views, skip_full: bool = True, early: bool = False):
+    def _decide(self, vision, asked: Asked, glances, views, skip_full: bool = True):
         sizes = [len(tokens) for tokens in vision.pooler_output]
         merger_inputs = vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
         outputs = []
@@ -279,7 +290,7 @@ class SeeingMixin:
                 outputs.append(None)
                 continue
             device = merger_inputs[number].device
-            glance = self._look(asked, number, device, early) if glances[number] is None else glances[number]
+            glance = self._look(asked, number, device) if glances[number] is None else glances[number]
             levels = [level[number] for level in vision.deepstack_features]
             query = self._query(asked, number).to(device)
             outputs.append(self.arrcoc(None, grid, budget, merger_inputs[number], levels, query, glance))

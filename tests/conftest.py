@@ -85,7 +85,7 @@ def tiny_config(processor):
             "out_hidden_size": 48,
         }
         text_config = {
-            "vocab_size": 704,
+            "vocab_size": -(-len(processor.tokenizer) // 64) * 64,
             "hidden_size": 48,
             "intermediate_size": 64,
             "num_hidden_layers": 4,

@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from training import signals
-from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource
+from training import scorers, signals
+from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource, MixedSource
 from training.allocator_learner import AllocatorLearner
-from training.data import Example
+from training.data import Example, WorldSource
 from training.soft_topk import soft_topk
 
 KINDS = [*(name for name in signals.SIGNALS if name != "lm")]
@@ -235,6 +235,13 @@ def test_budgets_cover_their_range_and_depend_on_the_batch_number(processor):
         AllocatorCollator(processor, language=False, shares=(0.5, 1.0))
 
 
+def test_mass_compares_evidence_with_every_other_cell():
+    value, target = torch.tensor([1.0, 2.0, 0.0, 0.5]), torch.tensor([1.0, 1.0, 0.0, 0.0])
+    share = torch.softmax(value / 0.5, 0)
+    assert signals.mass_loss(value, torch.tensor(0.5), target).item() == pytest.approx(-math.log(share[0] + share[1]))
+    assert signals.mass_loss(value, torch.tensor(0.5), target * 0) is None
+
+
 def test_stage_one_learns_to_keep_what_is_wanted():
     target = torch.zeros(30)
     target[[3, 17]] = 1
@@ -248,3 +255,27 @@ def test_stage_one_learns_to_keep_what_is_wanted():
     assert signals.early_loss(early.detach() + 5 * target, temperature, target) < 1e-3
     assert signals.early_loss(early, temperature, torch.zeros(30)) is None
     assert signals.early_loss(early, temperature, torch.ones(30)) is None
+
+
+def test_a_picture_asked_twice_is_encoded_once_and_alike(tiny_config, new_model, make_inputs, page):
+    model = new_model(tiny_config())
+    pictures = [page(96, 64, 1), page(96, 64, 1), page(64, 80, 2), page(96, 64, 1)]
+    batch = make_inputs(pictures, ["what?", "where?", "what?", "who?"], token_budget="full")
+    seen = []
+    model.model.visual.patch_embed.register_forward_hook(lambda module, args, output: seen.append(len(output)))
+    once, each = scorers.encode_once(model, batch), model.model.encode(batch["pixel_values"], batch["image_grid_thw"])
+    assert scorers.repeats(batch) == [False, True, False, False]
+    assert seen[0] == seen[1] - 4 * 6 * 4
+    torch.testing.assert_close(once.last_hidden_state, each.last_hidden_state, rtol=0, atol=1e-5)
+    for ours, theirs in zip(once.deepstack_features, each.deepstack_features, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+def test_a_page_of_the_world_is_asked_several_questions_in_a_row():
+    source = WorldSource(seed=3, kinds=("form",), grids=((8, 12),), questions=3)
+    first, again, third, other = (source.example(index) for index in range(4))
+    assert len({first.question, again.question, third.question}) == 3
+    assert first.image.tobytes() == again.image.tobytes() == third.image.tobytes() != other.image.tobytes()
+    mixed = MixedSource([source, ListSource([Example(first.image, "q", ("a",), name="listed")])], run=3)
+    assert [mixed.example(index).name == "listed" for index in range(9)] == [False] * 3 + [True] * 3 + [False] * 3

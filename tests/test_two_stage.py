@@ -170,7 +170,7 @@ def test_auto_leaves_out_empty_paper_and_nothing_else(tiny_model, page):
     paper.paste((240, 248, 240), (192, 192, 193, 193))  # one pixel, 10 grey levels off in one channel
     image = torch.from_numpy(np.array(paper)).permute(2, 0, 1)
     canvas = pixel_canvas(image, (16, 16))
-    glance = layer.look(image, (1, 16, 16), torch.zeros(0, 48))
+    glance = layer.look(image, (1, 16, 16))
     cells = choose_to_encode(glance, (1, 16, 16), "auto", 1, 0.1)
     left_out = torch.ones(256, dtype=torch.bool).index_fill(0, cells, False).view(16, 16)
     within = canvas.view(3, 16, 16, 16, 16).amax((2, 4)) - canvas.view(3, 16, 16, 16, 16).amin((2, 4))
@@ -183,11 +183,11 @@ def test_auto_leaves_out_empty_paper_and_nothing_else(tiny_model, page):
 def test_auto_keeps_the_edges_of_plain_areas_and_enough_for_the_budget(tiny_model):
     layer = tiny_model().model.arrcoc
     image = torch.full((3, 128, 128), 255, dtype=torch.uint8)
-    blank = layer.look(image, (1, 8, 8), torch.zeros(0, 48))
+    blank = layer.look(image, (1, 8, 8))
     assert len(choose_to_encode(blank, (1, 8, 8), "auto", 7, 0.1)) == 7
     image = image.clone()
     image[1:, 32:96, 32:96] = 0  # a plain square of 4 x 4 cells
-    cells = choose_to_encode(layer.look(image, (1, 8, 8), torch.zeros(0, 48)), (1, 8, 8), "auto", 1, 0.1)
+    cells = choose_to_encode(layer.look(image, (1, 8, 8)), (1, 8, 8), "auto", 1, 0.1)
     kept = torch.zeros(64, dtype=torch.bool).index_fill(0, cells, True).view(8, 8)
     assert kept[2, 2:6].all()
     assert kept[1, 2:6].all()

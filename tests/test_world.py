@@ -527,7 +527,7 @@ def test_begin_takes_the_weights_and_heads_of_a_folder(tmp_path, monkeypatch):
 
 
 def test_the_allocators_training_refuses_a_count_of_questions():
-    with pytest.raises(ValueError, match="sets questions=4, which is for evaluation"):
+    with pytest.raises(ValueError, match="pass --questions 4"):
         make_source(["world:one_field?grids=8x8&questions=4"], seed=0, limit=None, skip_bad=False)
 
 

@@ -134,15 +134,16 @@ class ListSource:
 
 
 class MixedSource:
-    """Several sources in turn, one example of each."""
+    """Several sources in turn, `run` examples of each."""
 
-    def __init__(self, sources: Sequence):
-        self.sources = list(sources)
+    def __init__(self, sources: Sequence, run: int = 1):
+        self.sources, self.run = list(sources), run
 
     def example(self, index: int) -> Example:
         """The example of `index`."""
-        turn, which = divmod(index, len(self.sources))
-        return self.sources[which].example(turn)
+        turn, place = divmod(index, self.run)
+        turn, which = divmod(turn, len(self.sources))
+        return self.sources[which].example(turn * self.run + place)
 
 
 class AllocatorBatches(IterableDataset):

@@ -8,7 +8,7 @@ from torch import nn
 from training import signals
 from training.allocator import base_fingerprint
 from training.language_pass import answer_pass, full_pass, prefixed, soft_pass, with_features
-from training.scorers import Scored, make_scorer, scores_of
+from training.scorers import Scored, encode_once, make_scorer, scores_of
 from training.soft_topk import soft_topk
 
 ANNEALED = (1.0, 0.2)  # temperature of a learned baseline's soft top-k at the first and at the last step
@@ -64,7 +64,7 @@ class AllocatorLearner(nn.Module):
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """`loss`, and the unweighted value of each signal by name, detached; see `AllocatorCollator` for the batch."""
         with torch.no_grad():
-            vision_output = self.model.model.encode(batch["pixel_values"], batch["image_grid_thw"])
+            vision_output = encode_once(self.model, batch)
         temperature = None
         if self.baseline is not None:
             temperature = ANNEALED[0] * (ANNEALED[1] / ANNEALED[0]) ** self.progress
@@ -87,6 +87,9 @@ class AllocatorLearner(nn.Module):
             if "evidence" in self.weights:
                 target = signals.evidence_target(cells)
                 found.setdefault("evidence", []).append(signals.evidence_loss(value, temperature, target))
+            if "mass" in self.weights:
+                target = signals.evidence_target(cells)
+                found.setdefault("mass", []).append(signals.mass_loss(value, temperature, target))
             if image.early is not None:
                 found |= self._early_losses(image, cells, found)
             if "binarize" in self.weights:

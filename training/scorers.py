@@ -76,6 +76,29 @@ def merged_grids(model, image_grid_thw: torch.Tensor) -> list[tuple[int, int, in
     return [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
 
 
+def repeats(batch) -> list[bool]:
+    """Per image, whether it is the one before it, asked something else."""
+    grids, textures = batch["image_grid_thw"], batch["texture_images"]
+    pairs = range(1, len(grids))
+    return [False, *(torch.equal(grids[i], grids[i - 1]) and torch.equal(textures[i], textures[i - 1]) for i in pairs)]
+
+
+def encode_once(model, batch):
+    """As the model's `encode`, but an image that follows itself in the batch is encoded once."""
+    again = torch.tensor(repeats(batch))
+    grids = batch["image_grid_thw"]
+    patches = batch["pixel_values"].split(grids.prod(-1).tolist())
+    first = (~again).nonzero().flatten().tolist()
+    output = model.model.encode(torch.cat([patches[i] for i in first]), grids[first])
+    source = ((~again).cumsum(0) - 1).tolist()
+    unit = model.config.vision_config.spatial_merge_size**2
+    hidden = output.last_hidden_state.split([unit * len(tokens) for tokens in output.pooler_output])
+    output.last_hidden_state = torch.cat([hidden[i] for i in source])
+    output.pooler_output = tuple(output.pooler_output[i] for i in source)
+    output.deepstack_features = [tuple(level[i] for i in source) for level in output.deepstack_features]
+    return output
+
+
 def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
     """Scores of the model's own layer. With `blind` every image is asked the same one token, whatever the question.
 
@@ -86,7 +109,9 @@ def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
     if blind:
         query, mask = blind_query(model, len(query), query.device)
     counts = batch["image_token_counts"].tolist()
-    outputs = model.model.decide(vision_output, grid, counts, batch["texture_images"], query, mask, early=True)
+    textures = batch["texture_images"]
+    glances = model.model.rated_glances(grid, textures, query, mask, repeats(batch))
+    outputs = model.model.decide(vision_output, grid, counts, textures, query, mask, glances=glances)
     scored = []
     for output, count in zip(outputs, counts, strict=True):
         dials = {

@@ -11,6 +11,7 @@ from training.soft_topk import soft_topk
 # top-k, "teacher" the frozen model's own pass over all tokens.
 SIGNALS = {
     "evidence": ((), "Dice + BCE of the soft top-k of the scores against the evidence cells"),
+    "mass": ((), "-log of what the softmax of the scores gives to the evidence cells together"),
     "lm": (("student",), "language-model loss, straight-through gates on kept tokens; same as lm_straight_through"),
     "lm_straight_through": (("student",), "language-model loss, gates of value 1 with a sigmoid's gradient"),
     "lm_gates": (("student",), "language-model loss, kept tokens times sigmoid gates"),
@@ -83,6 +84,22 @@ def evidence_loss(value: torch.Tensor, temperature: torch.Tensor, target: torch.
     share = soft_topk(value, wanted, temperature)
     dice = 1 - (2 * (share * target).sum() + 1) / (share.sum() + wanted + 1)
     return DICE_WEIGHT * dice + BCE_WEIGHT * _binary_cross_entropy(share, target)
+
+
+def mass_loss(value: torch.Tensor, temperature: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:
+    """-log of the softmax's mass on the evidence: unlike a soft top-k, it compares each evidence cell with every other cell.
+
+    Args:
+        value: (cells,) scores; temperature: scalar, in their units.
+        target: (cells,) 0 or 1.
+
+    Returns:
+        A scalar, or `None` where there is no evidence.
+    """
+    if not target.any():
+        return None
+    share = F.log_softmax(value / temperature, -1)
+    return -torch.logsumexp(share[target > 0], -1)
 
 
 def early_loss(early: torch.Tensor, temperature: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:

@@ -37,8 +37,10 @@ DEFAULT_SIGNALS = {
 }
 
 
-def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool):
+def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, questions: int = 1):
     """The endless training examples that the specs name, in turn; the world is drawn, everything else is read and checked.
+
+    `questions` examples in a row are of one source; where it is the world, they show the same page.
 
     Raises:
         DataError: see `load_examples`.
@@ -52,15 +54,15 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool):
             options = dict(parse_qsl(spec.partition("?")[2]))
             if "questions" in options:
                 raise ValueError(
-                    f"--data {spec!r} sets questions={options['questions']}, which is for evaluation; training draws a new page "
-                    "for every question, so leave it out"
+                    f"--data {spec!r} sets questions={options['questions']}, which is for evaluation; pass --questions "
+                    f"{options['questions']} to ask as many of each page in training"
                 )
             pairs = [tuple(map(int, text.split("x"))) for text in options.get("grids", "").split(",") if text]
             kinds = tuple(name.strip() for name in rest.split(",") if name.strip())
-            sources.append(WorldSource(seed + number, "train", kinds, tuple(pairs) or GRIDS))
+            sources.append(WorldSource(seed + number, "train", kinds, tuple(pairs) or GRIDS, questions))
         else:
             sources.append(ListSource(load_examples(spec, "train", seed, limit, skip_bad), seed))
-    return sources[0] if len(sources) == 1 else MixedSource(sources)
+    return sources[0] if len(sources) == 1 else MixedSource(sources, questions)
 
 
 def training_arguments(options: argparse.Namespace) -> TrainingArguments:
@@ -149,6 +151,7 @@ def _add_data(parser: argparse.ArgumentParser):
     )
     add("--limit", type=int, help="of the examples of each of --data but the world")
     add("--skip-bad", action="store_true", help="leave bad records out, and say how many")
+    add("--questions", type=int, default=4, help="asked of each page of the world, which is encoded once for all")
     add("--shares", type=float, nargs=2, default=SHARES, metavar=("LOW", "HIGH"), help="of tokens: the budgets drawn")
     add("--workers", type=int, default=0, help="processes that draw pages beside training")
 
@@ -231,7 +234,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    least = dict.fromkeys(("steps", "batch_size", "accumulate", "layers", "rank", "log_every", "save_every", "keep"), 1)
+    least = dict.fromkeys(
+        ("steps", "questions", "batch_size", "accumulate", "layers", "rank", "log_every", "save_every", "keep"), 1
+    )
     for name, low in (least | {"limit": 1, "warmup": 0, "seed": 0, "workers": 0}).items():
         value = getattr(options, name)
         if value is not None and value < low:
@@ -255,7 +260,7 @@ def main(arguments: list[str] | None = None) -> Path:
         raise SystemExit(f"{options.out} holds checkpoints of an earlier run; pass --resume, or another --out")
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-        source = make_source(options.data, options.seed, options.limit, options.skip_bad)
+        source = make_source(options.data, options.seed, options.limit, options.skip_bad, options.questions)
         learner, processor = make_learner(options)
     except (ValueError, OSError, ImportError, StrictDataclassError) as error:
         raise SystemExit(f"error: {error}") from error

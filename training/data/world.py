@@ -80,25 +80,31 @@ def world_examples(
 
 @dataclass(frozen=True)
 class WorldSource:
-    """The world as an endless row of examples: kind, grid, page and question are drawn from the seed and the index."""
+    """The world as an endless row of examples: kind, grid, page and question are drawn from the seed and the index.
+
+    `questions` examples in a row show the same page and ask something else each, as far as the page has as many.
+    """
 
     seed: int = 0
     split: str = "train"
     kinds: tuple[str, ...] = ()
     grids: tuple[tuple[int, int], ...] = GRIDS
+    questions: int = 1
 
     def __post_init__(self):
         kinds_of(self.kinds)
 
     def example(self, index: int) -> Example:
         """The example of `index`. `RuntimeError` if the kinds draw pages without any question."""
-        random = Random(stable_hash(f"world example {self.seed} {index}"))
+        turn, place = divmod(index, self.questions)
+        random = Random(stable_hash(f"world example {self.seed} {turn}"))
         for _ in range(_ATTEMPTS):
             kind, grid = random.choice(tuple(kinds_of(self.kinds))), random.choice(self.grids)
             arguments = (random.getrandbits(48), self.split, tuple(grid), kind)
             page = _page(*arguments)
             if page.questions:
-                number = random.randrange(len(page.questions))
+                order = random.sample(range(len(page.questions)), len(page.questions))
+                number = order[place % len(order)]
                 return _example(page, page.questions[number], arguments, number)
         raise RuntimeError(f"{_ATTEMPTS} pages of the kinds {', '.join(kinds_of(self.kinds))} held no question")
 
