@@ -294,7 +294,7 @@ def changed(inputs, **values):
 
 def one_placeholder_less(inputs):
     keep = torch.ones_like(inputs["input_ids"][0], dtype=torch.bool)
-    keep[(inputs["input_ids"][0] == 641).nonzero()[0]] = False
+    keep[(inputs["mm_token_type_ids"][0] == 1).nonzero()[0]] = False
     return {name: inputs[name][:, keep] for name in ("input_ids", "attention_mask", "mm_token_type_ids")}
 
 

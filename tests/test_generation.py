@@ -30,12 +30,10 @@ def generate(model, inputs, **mode):
 
 def extended(inputs, ids, more=None):
     """`inputs` (one chat each row) with `ids` appended, and the images of `more` after each row's own image."""
-    types = (ids == 641).to(inputs["mm_token_type_ids"].dtype)
-    mask = (
-        torch.ones_like(ids)
-        if more is None
-        else torch.cat([torch.ones_like(ids), more["attention_mask"]], 1)[:, -ids.shape[1] :]
-    )
+    types, mask = torch.zeros_like(ids), torch.ones_like(ids)
+    if more is not None:
+        new = -more["input_ids"].shape[1]
+        types[:, new:], mask[:, new:] = more["mm_token_type_ids"], more["attention_mask"]
     parts = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": types}
     longer = {name: torch.cat([inputs[name], parts[name]], dim=1) for name in PER_TOKEN}
     images = {name: value for name, value in inputs.items() if name not in PER_TOKEN}
@@ -245,15 +243,19 @@ def test_two_chats_of_a_batch_go_on_with_a_second_image_each(chunk, tiny_model, 
 
 @torch.no_grad()
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_decoding_by_hand_equals_one_pass_whatever_runs_in_between(budget, tiny_model, make_inputs, page, report):
+def test_decoding_by_hand_equals_one_pass_whatever_runs_in_between(
+    budget, tiny_model, make_inputs, page, processor, report
+):
     """`forward` alone, step by step, with no position_ids given: as stock is called in a loop of one's own."""
     model = tiny_model()
     chats = [page(128, 96), page(64, 64, 1)]
     inputs = make_inputs(chats, token_budget=budget)
     step = model(**inputs, use_cache=True)
     logits, tokens, mask = [step.logits[:, -1]], [], inputs["attention_mask"]
+    special = torch.tensor(processor.tokenizer.all_special_ids)
     for _ in range(STEPS):
-        tokens.append(logits[-1][:, :640].argmax(-1, keepdim=True))
+        ordinary = logits[-1].index_fill(-1, special, -torch.inf)
+        tokens.append(ordinary.argmax(-1, keepdim=True))
         model(**make_inputs([page(200, 32, 3), page(48, 48, 4)], token_budget=6))
         mask = torch.cat([mask, torch.ones_like(tokens[-1])], dim=1)
         step = model(input_ids=tokens[-1], attention_mask=mask, past_key_values=step.past_key_values)

@@ -69,7 +69,8 @@ def test_lora_with_the_allocator_in_train_mode_reaches_the_adapter_of_pooled_tok
     wrapped = peft.get_peft_model(model, config).train()
     wrapped(**batch).loss.backward()
     for name, parameter in wrapped.named_parameters():
-        if ".arrcoc." in name and parameter.requires_grad:
+        # nothing before the vision tower was chosen, so that the loss does not reach stage 1
+        if ".arrcoc." in name and parameter.requires_grad and "early_participation" not in name:
             assert parameter.grad is not None, name
             assert parameter.grad.abs().max() > 0, name
 
