@@ -12,7 +12,7 @@ DATA ?= world
 GEOMETRY ?= 2b
 EVALUATED ?= world?grids=12x12
 
-.PHONY: demo test lint matrix train allocator evaluate figures stage check benchmark clean
+.PHONY: demo test docs-test lint matrix train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image "$(IMAGE)" $(if $(QUESTION),--question "$(QUESTION)") --budget "$(BUDGET)" --model "$(MODEL)"
@@ -23,6 +23,9 @@ test: $(VENV)/.dev $(TORCHVISION)
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+docs-test: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
 
 matrix: $(VENV)/.dev
 	$(BIN)/python dev/matrix.py

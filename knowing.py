@@ -1,4 +1,5 @@
-"""Three ways of knowing what a cell is worth: what it tells, what stands out, what the question needs.
+"""Two ways of knowing what a cell is worth: what it tells and what stands out. The third, what the question needs, is in
+`participating`.
 
 Each scorer takes one image and returns one (h, w) map, so that a result cannot depend on what else is in the batch. All
 of them calculate in float32, whatever the dtype of the model and of autocast.
@@ -140,7 +141,7 @@ class PerspectivalScorer(nn.Module):
 
         `texture` is (texture_channels, h, w), its first 13 channels those of `TEXTURE_CHANNELS`.
         """
-        _check_texture(texture, self.texture_channels)
+        check_texture(texture, self.texture_channels)
         with torch.autocast(texture.device.type, enabled=False):
             texture = texture.float()
             hidden = F.gelu(self.second(F.gelu(self.first(texture[None]))))
@@ -161,126 +162,6 @@ def saliency_prior(texture: torch.Tensor) -> torch.Tensor:
     weight = (1 - normalised.mean((1, 2), keepdim=True)).square()
     combined = (weight * normalised).sum(0)
     return combined / combined.amax().clamp(min=1)
-
-
-class ParticipatoryScorer(nn.Module):
-    """Participatory knowing: what this question needs. Cells attend to the question, then see what was found along their row
-    and column (the labels of a value stand there), behind a gate that starts at zero.
-
-    The gate is there because an untrained match of question and picture ranks worse than none.
-    """
-
-    def __init__(
-        self,
-        texture_channels: int,
-        merger_input_size: int,
-        deepstack_sizes: list[int],
-        query_size: int,
-        hidden_size: int = 64,
-        num_heads: int = 4,
-    ):
-        super().__init__()
-        if hidden_size % num_heads:
-            raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_heads={num_heads}: pass one that is")
-        self.texture_channels, self.query_size = texture_channels, query_size
-        self.feature_sizes = (merger_input_size, *deepstack_sizes)
-        self.num_heads = num_heads
-        self.texture_projection = Float32Linear(texture_channels, hidden_size)
-        self.feature_projections = nn.ModuleList(
-            Float32Linear(size, hidden_size, bias=False) for size in self.feature_sizes
-        )
-        self.query_projection = Float32Linear(query_size, hidden_size)
-        self.attend = Float32Linear(hidden_size, hidden_size, bias=False)
-        self.key = Float32Linear(hidden_size, hidden_size, bias=False)
-        self.value = Float32Linear(hidden_size, hidden_size, bias=False)
-        self.mix = Float32Linear(2 * hidden_size, hidden_size)
-        self.relate = Float32Linear(3 * hidden_size, hidden_size)
-        self.score = Float32Linear(hidden_size, 1)
-        self.no_match_key = nn.Parameter(torch.empty(hidden_size))
-        self.gate = nn.Parameter(torch.empty(1))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """The untrained state: random projections behind a gate of zero."""
-        for module in self.modules():
-            if isinstance(module, Float32Linear):
-                init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    init.zeros_(module.bias)
-        init.zeros_(self.no_match_key)
-        init.zeros_(self.gate)
-
-    def forward(
-        self,
-        texture: torch.Tensor,
-        merger_inputs: torch.Tensor,
-        deepstack: list[torch.Tensor],
-        query: torch.Tensor,
-        query_mask: torch.Tensor,
-        encoded: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """(h, w) float32: gate * asinh of a score. Exactly 0 before training, and always where there is no question.
-
-        asinh keeps the map within a few units, but unlike tanh it never flattens: cells keep their order and a gradient.
-
-        texture (texture_channels, h, w); merger_inputs (h * w, merger_input_size) in raster order of the cells;
-        deepstack, one (h * w, size) per entry of `deepstack_sizes`, possibly none; query (Tq, query_size), query_mask
-        (Tq,) bool, False at padding; encoded (M,) long, ascending, the cells that the features have rows of, `None` for all:
-        the others get the lowest score of these. Features and question are detached: no gradient enters the frozen base
-        through the scores. Raises ValueError on any other shape.
-        """
-        height, width = _check_texture(texture, self.texture_channels)
-        features = (merger_inputs, *deepstack)
-        self._check(height * width if encoded is None else len(encoded), features, query, query_mask)
-        with torch.autocast(texture.device.type, enabled=False):
-            rows = texture.flatten(1).T
-            cells = self.texture_projection(rows if encoded is None else rows[encoded])
-            for feature, projection in zip(features, self.feature_projections, strict=True):
-                cells = cells + projection(_normalised(feature.detach()))
-            cells = _normalised(cells)  # (cells, hidden)
-            # Padding may hold anything, NaN too: it must not reach the products.
-            query = query.detach().float().masked_fill(~query_mask[:, None], 0)
-            tokens = self.query_projection(_normalised(query))  # (Tq, hidden)
-            matched = self._attention(cells, tokens, query_mask)
-            found = F.gelu(self.mix(torch.cat([cells, matched], dim=-1)))
-            along = _along_axes(_spread(found, encoded, height * width).view(height, width, -1)).flatten(0, 1)
-            along = along if encoded is None else along[encoded]
-            score = torch.asinh(self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1)))))
-            score = _spread(score, encoded, height * width).view(height, width)
-            return self.gate.float() * score * query_mask.any()
-
-    def _attention(self, cells: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        # One more key, whose value is zero, takes the attention of cells that match no word: without it softmax would
-        # tell which word fits best and hide how well, and an empty question would be a division by zero.
-        keys = torch.cat([self.no_match_key.float()[None], self.key(tokens)])
-        values = F.pad(self.value(tokens), (0, 0, 1, 0))
-        queries, keys, values = (self._heads(states) for states in (self.attend(cells), keys, values))
-        mask = F.pad(mask, (1, 0), value=True)
-        matched = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask[None, None, None])
-        return matched[0].transpose(0, 1).flatten(1)  # (cells, hidden)
-
-    def _heads(self, states: torch.Tensor) -> torch.Tensor:
-        return states.unflatten(-1, (self.num_heads, -1)).transpose(0, 1)[None]  # (1, heads, length, hidden / heads)
-
-    def _check(
-        self, cells: int, features: tuple[torch.Tensor, ...], query: torch.Tensor, query_mask: torch.Tensor
-    ) -> None:
-        wanted = [(cells, size) for size in self.feature_sizes]
-        came = [tuple(feature.shape) for feature in features]
-        if came != wanted:
-            raise ValueError(
-                f"merger inputs and DeepStack levels have shapes {came}; wanted {wanted}: one row per cell of the "
-                "texture's grid"
-            )
-        if query.ndim != 2 or query.shape[1] != self.query_size:
-            raise ValueError(
-                f"query has shape {tuple(query.shape)}; wanted (Tq, {self.query_size}): pass one image's question"
-            )
-        if query_mask.dtype != torch.bool or query_mask.shape != query.shape[:1]:
-            raise ValueError(
-                f"query_mask is {query_mask.dtype} of shape {tuple(query_mask.shape)}; wanted torch.bool of shape "
-                f"({query.shape[0]},), True where there is a token"
-            )
 
 
 class Float32Linear(nn.Linear):
@@ -310,26 +191,8 @@ class Float32Conv2d(nn.Conv2d):
         return self._conv_forward(input.float(), self.weight.float(), self.bias.float())
 
 
-def _along_axes(found: torch.Tensor) -> torch.Tensor:
-    """(h, w, 2 C): the largest of each channel of (h, w, C) in a cell's row and in its column, where its labels stand."""
-    height, width, _ = found.shape
-    return torch.cat(
-        [found.amax(1, keepdim=True).expand(-1, width, -1), found.amax(0, keepdim=True).expand(height, -1, -1)], dim=-1
-    )
-
-
-def _spread(rows: torch.Tensor, encoded: torch.Tensor | None, cells: int) -> torch.Tensor:
-    """(cells, C): `rows` (M, C) at the places `encoded`, the smallest of each channel elsewhere."""
-    if encoded is None:
-        return rows
-    return rows.detach().amin(0).expand(cells, -1).index_copy(0, encoded, rows)
-
-
-def _normalised(features: torch.Tensor) -> torch.Tensor:
-    return F.layer_norm(features.float(), features.shape[-1:])
-
-
-def _check_texture(texture: torch.Tensor, channels: int) -> tuple[int, int]:
+def check_texture(texture: torch.Tensor, channels: int) -> tuple[int, int]:
+    """(h, w) of a texture array (channels, h, w). `ValueError` for any other shape."""
     if texture.ndim != 3 or texture.shape[0] != channels:
         raise ValueError(
             f"texture has shape {tuple(texture.shape)}; wanted ({channels}, h, w): pass one image's texture_array, or "

@@ -9,8 +9,9 @@ from torch import nn
 
 from .attending import Allocation, attend, flat_index, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
-from .knowing import Float32Linear, InformationScorer, NeutralLinear, ParticipatoryScorer, PerspectivalScorer
+from .knowing import Float32Linear, InformationScorer, NeutralLinear, PerspectivalScorer
 from .looking import PATCH_FEATURES, Glance, cell_contrast, cell_patches
+from .participating import ParticipatoryScorer
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 
@@ -132,7 +133,7 @@ class ARRCOCLayer(nn.Module):
         self.participation = ParticipatoryScorer(
             len(TEXTURE_CHANNELS),
             vision.hidden_size * vision.spatial_merge_size**2,
-            [vision.out_hidden_size] * num_levels,
+            [vision.out_hidden_size] * (1 + num_levels),  # the visual tokens, and what DeepStack adds
             text.hidden_size,
             config.scorer_hidden_size,
             config.scorer_heads,
@@ -179,17 +180,20 @@ class ARRCOCLayer(nn.Module):
                 patches=cell_patches(canvas, grid[1:]),
             )
 
-    def rate(self, glance: Glance, query: torch.Tensor) -> Glance:
-        """`glance` with `early`: which cells are worth encoding for the question `query`, see `forward`."""
+    def rate(self, glance: Glance, query: torch.Tensor, mask: torch.Tensor | None = None) -> Glance:
+        """`glance` with `early`: which cells are worth encoding for the question `query`, see `forward`.
+
+        Several questions (Q, Tq, text hidden size) with `mask` (Q, Tq), False at padding, give an `early` of (Q, h * w).
+        """
         with torch.autocast(query.device.type, enabled=False):
-            asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
+            asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
             weights = self.balancer.weights
             parts = (
                 weights["information"] * glance.information,
                 weights["perspective"] * glance.perspective,
                 weights["participation"] * self.early_participation(glance.texture, glance.patches, [], query, asked),
             )
-            return replace(glance, early=sum(parts).flatten() / max(sum(weights.values()), 1e-6))
+            return replace(glance, early=sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6))
 
     def forward(
         self,
@@ -197,7 +201,7 @@ class ARRCOCLayer(nn.Module):
         grid: tuple[int, int, int],
         budget: int,
         merger_inputs: torch.Tensor,
-        deepstack: list[torch.Tensor],
+        levels: list[torch.Tensor],
         query: torch.Tensor,
         glance: Glance | None = None,
     ) -> ARRCOCOutput:
@@ -208,7 +212,7 @@ class ARRCOCLayer(nn.Module):
             grid: (1, h, w) merged grid.
             budget: tokens to keep, 1 <= budget <= h * w, and at most the cells that are encoded.
             merger_inputs: (h * w, merge_size ** 2 * vision hidden size), what the patch merger reads, per encoded cell.
-            deepstack: one (h * w, vision out_hidden_size) per DeepStack level.
+            levels: (h * w, vision out_hidden_size) each: the visual tokens, then what each DeepStack level adds.
             query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
             glance: stage 1 of this image, from `look`.
         """
@@ -218,7 +222,7 @@ class ARRCOCLayer(nn.Module):
             maps = (
                 glance.information,
                 glance.perspective,
-                self.participation(glance.texture, merger_inputs, deepstack, query, asked, glance.cells),
+                self.participation(glance.texture, merger_inputs, levels, query, asked, glance.cells),
             )
             scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
             balance = self.balancer(scores, query, budget)

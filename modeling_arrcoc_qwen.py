@@ -19,8 +19,9 @@ from .attending import Allocation
 from .checkpoint import check_loaded
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
 from .encoding import EncodedImages
-from .knowing import NeutralLinear, ParticipatoryScorer, PerspectivalScorer
+from .knowing import NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
+from .participating import ParticipatoryScorer
 from .placement import (
     check_filled,
     count_placeholders,

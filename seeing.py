@@ -291,7 +291,7 @@ class SeeingMixin:
                 continue
             device = merger_inputs[number].device
             glance = self._look(asked, number, device) if glances[number] is None else glances[number]
-            levels = [level[number] for level in vision.deepstack_features]
+            levels = [vision.pooler_output[number], *(level[number] for level in vision.deepstack_features)]
             query = self._query(asked, number).to(device)
             outputs.append(self.arrcoc(None, grid, budget, merger_inputs[number], levels, query, glance))
         return outputs

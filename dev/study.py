@@ -21,7 +21,8 @@ from unittest import mock
 
 import torch
 
-from arrcoc import balancing, knowing
+from arrcoc import balancing, participating
+from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
 from training import train_allocator
 
@@ -35,22 +36,20 @@ SIGNALS = {
 }  # fmt: skip
 
 
-def _without_input(place: int):
-    """Participation with one of its inputs (0 texture, 1 merger inputs, 2 DeepStack levels) zeroed."""
-    plain = knowing.ParticipatoryScorer.forward
+def _without_input(name: str):
+    """Participation with one of its inputs zeroed: "texture", "merger_inputs", "visual_tokens" or "deepstack"."""
+    plain = ParticipatoryScorer.forward
 
-    def forward(self, *inputs):
-        inputs = list(inputs)
-        given = inputs[place]
-        inputs[place] = [torch.zeros_like(x) for x in given] if isinstance(given, list) else torch.zeros_like(given)
-        return plain(self, *inputs)
+    def forward(self, texture, merger_inputs, levels, *rest):
+        levels = [level * (name != ("deepstack" if number else "visual_tokens")) for number, level in enumerate(levels)]
+        return plain(self, texture * (name != "texture"), merger_inputs * (name != "merger_inputs"), levels, *rest)
 
-    return mock.patch.object(knowing.ParticipatoryScorer, "forward", forward)
+    return mock.patch.object(ParticipatoryScorer, "forward", forward)
 
 
 def _without_axes():
     return mock.patch.object(
-        knowing, "_along_axes", lambda found: found.new_zeros(*found.shape[:2], 2 * found.shape[2])
+        participating, "_along_axes", lambda found: found.new_zeros(*found.shape[:-1], 2 * found.shape[-1])
     )
 
 
@@ -71,9 +70,10 @@ def _without_tensions():
 PARTS = {
     "all": (contextlib.nullcontext, ()),
     "without the question": (contextlib.nullcontext, ("query_blind",)),
-    "without textures in participation": (lambda: _without_input(0), ()),
-    "without merger inputs": (lambda: _without_input(1), ()),
-    "without DeepStack levels": (lambda: _without_input(2), ()),
+    "without textures in participation": (lambda: _without_input("texture"), ()),
+    "without merger inputs": (lambda: _without_input("merger_inputs"), ()),
+    "without visual tokens": (lambda: _without_input("visual_tokens"), ()),
+    "without DeepStack levels": (lambda: _without_input("deepstack"), ()),
     "without row and column context": (_without_axes, ()),
     "without information": (contextlib.nullcontext, ("information_weight=0",)),
     "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),

@@ -6,7 +6,7 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from publishing import results as measured
-from publishing.files import ALLOCATOR, ASSEMBLING, CARD, CODE_FILES, PICTURES, ROOT, files_of, human_size, sha256_of
+from publishing.files import ALLOCATOR, CARD, PICTURES, ROOT, files_of, human_size, sha256_of
 from publishing.results import find_results
 
 TEMPLATE = ROOT / "model_card.md"
@@ -125,9 +125,7 @@ def count(number: int) -> str:
 
 def file_list(folder: Path) -> str:
     """A Markdown table of every file but the card, with size and SHA-256; code first, for reviewers."""
-    names = sorted(
-        (name for name in files_of(folder) if name != CARD), key=lambda n: (n not in (*CODE_FILES, ASSEMBLING), n)
-    )
+    names = sorted((name for name in files_of(folder) if name != CARD), key=lambda n: (not n.endswith(".py"), n))
     rows = [f"| `{n}` | {human_size((folder / n).stat().st_size)} | `{sha256_of(folder / n)}` |" for n in names]
     return "\n".join(["| file | size | SHA-256 |", "|---|---|---|", *rows])
 

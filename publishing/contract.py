@@ -15,6 +15,7 @@ from publishing.files import (
     ASSEMBLING,
     CARD,
     CODE_FILES,
+    EXTRAS,
     PICKLES,
     files_of,
     read_json,
@@ -121,7 +122,7 @@ def _code(folder: Path):
             if isinstance(node, ast.ImportFrom) and node.level and (node.level > 1 or not node.module):
                 yield f"{name}:{node.lineno} has a relative import that the loader can't follow; write from .file import name"
     for path in sorted(folder.glob("*.py")):
-        if path.name not in (*CODE_FILES, ASSEMBLING):
+        if path.name not in (*CODE_FILES, ASSEMBLING, *EXTRAS):
             yield f"{path.name} is not in the list of files that ship; delete it, or name it in CODE_FILES"
 
 

@@ -19,6 +19,7 @@ CODE_FILES = (
     "looking.py",
     "modeling_arrcoc_qwen.py",
     "overlay.py",
+    "participating.py",
     "picture.py",
     "placement.py",
     "placing.py",
@@ -32,7 +33,8 @@ ALLOCATOR = "allocator.safetensors"
 CARD = "README.md"  # the Hub renders no other file
 # name in the folder -> where it comes from
 PICTURES = {"how_it_works.png": ROOT / "docs" / "how_it_works.png", "page.png": ROOT / "demo" / "page.png"}
-EXTRAS = {**PICTURES, "LICENSE": ROOT / "LICENSE"}
+# handler.py is for Inference Endpoints alone: no loader imports it.
+EXTRAS = {**PICTURES, "LICENSE": ROOT / "LICENSE", "handler.py": ROOT / "handler.py"}
 DATA_PATTERNS = ("*.json", "*.jinja", "*.safetensors", "*.txt", CARD)
 # Files that run code when they are loaded, or hold such files.
 PICKLES = (

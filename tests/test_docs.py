@@ -12,18 +12,24 @@ import ast
 import contextlib
 import importlib
 import io
+import json
 import re
 import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 from PIL import Image
 
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation.baselines import METHODS
+from evaluation.budgets import parse_budgets
+from evaluation.loading import parse_dials
 from training.allocator import save_allocator
 from training.data import load_examples
+from training.signals import parse_signals
 from upload import stage
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +46,11 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
 """
+
+HUB_ID = re.compile(r"""from_pretrained\(\s*["'][\w.-]+/[\w.-]+["']""")
+
+# Names of other projects that prose mentions and no code here uses.
+FOREIGN = {"refcoco_bbox_rec_val"}
 
 # Folders that commands write to, and placeholders: nothing of this repository.
 PRODUCED = ("runs", "results", "build", "staged", "you", "Qwen")
@@ -63,11 +74,13 @@ class Block:
     def kind(self) -> str:
         if self.language in SHELL or (not self.language and self.text.startswith(COMMANDS)):
             return "shell"
-        return self.language
+        return self.language or "text"
 
     @property
     def reason(self) -> str | None:
-        """Why it is not run, or `None`."""
+        """Why it is not run, or `None`; a console's session is with another machine."""
+        if self.kind == "console":
+            return "needs a server"
         return self.comment.removeprefix("not run: ") if self.comment.startswith("not run") else None
 
 
@@ -91,7 +104,14 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-named = lambda block: block.name  # noqa: E731
+
+
+def named(block: Block) -> str:
+    return block.name
+
+
+def relative(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def blocks(kind: str) -> list[Block]:
@@ -108,11 +128,12 @@ def folder(checkpoint, tmp_path_factory):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, page, model, checkpoint):
+def place(tmp_path, monkeypatch, page, checkpoint):
     """The scratch folder that stands in for a user's."""
     monkeypatch.chdir(tmp_path)
-    for name in ("checkpoints", "demo", "training", "docs"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "arrcoc-small").symlink_to(checkpoint)
     for name in ("my.png", "page.png"):
         page(192, 192).save(name)
     for name, seed in (("my_pages", 1), ("my_test_pages", 2)):
@@ -124,23 +145,22 @@ def place(tmp_path, monkeypatch, page, model, checkpoint):
             '{"file_name": "receipt.png", "question": "what is the date?", "answers": ["7"], "evidence": [[40, 64, 99, 80]]}',
         ]
         (tmp_path / name / "metadata.jsonl").write_text("\n".join(records) + "\n")
-    for out in ("runs/mine", "runs/allocator"):
-        save_allocator(model, tmp_path / out / "allocator.safetensors")
     return tmp_path
 
 
 @pytest.fixture
 def given(place, folder, checkpoint, make_inputs, chat):
     """The namespace of a page's blocks."""
-    from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
-
     image = Image.open(ROOT / "demo" / "page.png")
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
+    for out in ("runs/mine", "runs/allocator"):
+        save_allocator(model, place / out / "allocator.safetensors")
     names = {
         "__name__": "docs",
         "folder": folder,
         "image": image,
         "messages": chat(image),
-        "model": ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval(),
+        "model": model,
         "processor": ARRCOCProcessor.from_pretrained(checkpoint),
         "inputs": make_inputs(image, token_budget=36),
         "inputs_of_another_question": make_inputs(image, "what is the date?", token_budget=36),
@@ -149,31 +169,12 @@ def given(place, folder, checkpoint, make_inputs, chat):
     return names
 
 
-@pytest.fixture
-def auto_classes():
-    """Puts back what loading a folder's code registers with transformers, and the modules that it imports."""
-    from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    mappings = [
-        CONFIG_MAPPING,
-        *(auto._model_mapping for auto in (AutoModel, AutoModelForImageTextToText)),
-    ]
-    assert AutoConfig
-    assert AutoProcessor
-    before = [dict(mapping._extra_content) for mapping in mappings]
-    yield
-    for mapping, content in zip(mappings, before, strict=True):
-        mapping._extra_content.clear()
-        mapping._extra_content.update(content)
-
-
 def expected_of(block: Block) -> str | None:
     """The text block right after a python block."""
     after = BLOCKS[BLOCKS.index(block) + 1 :][:1]
     between = block.line + block.text.count("\n") + 2
     near = after and after[0].page == block.page and after[0].line <= between + 1
-    return after[0].text if near and after[0].kind == "text" else None
+    return after[0].text if near and after[0].language == "text" else None
 
 
 # Python -----------------------------------------------------------------------------------------------------------------
@@ -185,13 +186,16 @@ def test_python_compiles(block):
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in PAGES if any(b.page == p and not b.reason for b in blocks("python"))], ids=lambda p: p.stem
+    "path", [p for p in PAGES if any(b.page == p and not b.reason for b in blocks("python"))], ids=relative
 )
-def test_python_blocks_run_in_order(path, given, auto_classes):
+def test_python_blocks_run_in_order(path, given):
     """An error's traceback names the page and the line in it."""
     for block in blocks("python"):
         if block.page != path or block.reason:
             continue
+        assert not HUB_ID.search(block.text), (
+            f"{block.name} names a Hub id; put `<!-- not run: needs the Hub -->` before it"
+        )
         printed = io.StringIO()
         code = compile("\n" * block.line + block.text, str(path), "exec")
         with contextlib.redirect_stdout(printed):
@@ -222,10 +226,11 @@ def parsed(module, arguments: list[str], monkeypatch) -> argparse.Namespace:
     def stop(self, args=None, namespace=None):
         raise Parsed(plain(self, args, namespace))
 
-    with monkeypatch.context() as patched, pytest.raises(Parsed) as stopped:
+    with monkeypatch.context() as patched:
         patched.setattr(argparse.ArgumentParser, "parse_args", stop)
         patched.setattr(sys, "argv", [module.__name__, *arguments])
-        module.main()
+        with pytest.raises(Parsed) as stopped:
+            module.main()
     return stopped.value.args[0]
 
 
@@ -247,15 +252,10 @@ def module_of(words: list[str]):
     return importlib.import_module(".".join(path.parts)), words[1:]
 
 
-def check_values(options: argparse.Namespace):
+def check_values(module: str, options: argparse.Namespace):
     """Values that the programs check after their parser: methods, budgets, signals, dials and what is drawn."""
-    from evaluation.budgets import parse_budgets
-    from evaluation.loading import parse_dials
-    from training.signals import parse_signals
-
-    if isinstance(getattr(options, "methods", None), str):
+    if module in ("evaluation.run", "evaluation.swap"):
         assert set(options.methods.split(",")) <= set(METHODS)
-    if isinstance(getattr(options, "budgets", None), str):
         parse_budgets(options.budgets)
     if getattr(options, "signals", None):
         parse_signals(options.signals)
@@ -274,16 +274,30 @@ def check_paths(words: list[str]):
             assert (ROOT / path).exists(), f"there is no {path}"
 
 
+def check_options(words: list[str], monkeypatch):
+    """Fails where a command in running text, which may leave required options out, has one that its program has not."""
+    module, arguments = module_of(words)
+    if asked := {word for word in arguments if word.startswith("--")}:
+        with monkeypatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as shown:
+            patched.setattr(sys, "argv", [module.__name__, "--help"])
+            with pytest.raises(SystemExit):
+                module.main()
+        assert asked <= set(re.findall(r"--[\w-]+", shown.getvalue())), f"{words}: no such option"
+
+
 def check_make(words: list[str]):
     rules = (ROOT / "Makefile").read_text()
     for word in words:
         name, equals, _ = word.partition("=")
         pattern = rf"\$\({name}\)|\(wildcard {name}|\$\(or \$\({name}\)" if equals else rf"^{re.escape(name)}\s*:(?!=)"
-        assert re.search(pattern, rules, re.MULTILINE), f"the Makefile has no {'variable' if equals else 'target'} {name}"
+        assert re.search(pattern, rules, re.MULTILINE), (
+            f"the Makefile has no {'variable' if equals else 'target'} {name}"
+        )
 
 
 def check_extras(words: list[str]):
-    known = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    section = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1].split("\n[")[0]
+    known = re.findall(r"^(\w+) = \[", section, re.MULTILINE)
     for extras in re.findall(r"\[([\w,]+)\]?", " ".join(words)):
         assert set(extras.split(",")) <= set(known), f"pyproject.toml has not all of the extras {extras}"
 
@@ -300,21 +314,26 @@ def check_command(words: list[str], monkeypatch):
         assert set(options[::2]) <= {"--config_file", "--num_processes"}, options
         check_paths(options)
         program, words = "python", words[start:]
-    if program == "python":
+    if program == "python" and words[:2] == ["-m", "pytest"]:
+        check_paths(words[2:])
+    elif program == "python":
         module, arguments = module_of(words)
         check_paths(arguments)
         if "--help" not in arguments:
-            check_values(parsed(module, arguments, monkeypatch))
+            check_values(module.__name__, parsed(module, arguments, monkeypatch))
     elif program == "make":
         check_make(words)
     elif program == "pip":
         check_extras(words[1:])
     else:
-        assert program in ("git", "cd", "tensorboard", "sha256sum"), f"this test does not know {program}; teach it"
+        assert program in ("git", "cd", "source", "tensorboard", "sha256sum"), (
+            f"this test does not know {program}; teach it"
+        )
 
 
 @pytest.mark.parametrize("block", blocks("shell"), ids=named)
-def test_commands_parse(block, monkeypatch, place):
+def test_commands_parse(block, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     for words in commands_of(block.text):
         check_command(words, monkeypatch)
 
@@ -336,8 +355,13 @@ def test_blocks_that_are_not_run(block):
     pytest.skip(f"{block.name} is not run: {block.reason}")
 
 
+def test_json_is_json():
+    for block in blocks("json"):
+        json.loads(block.text)
+
+
 def test_every_block_is_of_a_known_kind():
-    known = ("python", "shell", "text", "json", "bibtex", "yaml", "make")
+    known = ("python", "shell", "console", "text", "json", "bibtex", "yaml", "make")
     assert {block.name: block.kind for block in BLOCKS if block.kind not in known} == {}
 
 
@@ -359,7 +383,7 @@ def code_of(page: Path) -> list[str]:
     return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose_of(page))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_links_lead_somewhere(page):
     missing = []
     for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(page)):
@@ -374,43 +398,51 @@ def test_links_lead_somewhere(page):
     assert missing == [], f"{page.name} links to what is not there"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_prose_names_what_is_there(page):
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_prose_names_what_is_there(page, source, monkeypatch):
     """Make targets, modules, files and the names of classes, functions and options in running text."""
     for code in code_of(page):
         if re.fullmatch(r"make [\w-]+", code):
             check_make([code.split()[1]])
-        elif module := re.match(r"python -m ([\w.]+)", code):
-            assert (ROOT / module[1].replace(".", "/")).is_dir() or (
-                ROOT / (module[1].replace(".", "/") + ".py")
-            ).is_file()
+        elif code.startswith("python "):
+            check_options(code.split()[1:], monkeypatch)
         elif re.fullmatch(r"[\w./-]+\.(py|md|yaml|toml|ipynb)", code):
             known = code.split("/")[0] in PRODUCED or code.startswith("my") or (page.parent / code).exists()
+            known = known or f'"{code}"' in source  # what a command writes
             assert known or list(ROOT.glob(code)) or list(ROOT.glob(f"*/{code}")), f"there is no file {code}"
 
 
-SOURCES = ("*.py", "training", "evaluation", "benchmarks", "demo", "publishing", "dev", "tests")
+SOURCES = (
+    "*.py",
+    "training/**/*.py",
+    "evaluation/**/*.py",
+    "benchmarks/*.py",
+    "demo/*.py",
+    "publishing/*.py",
+    "dev/*.py",
+)
 
 
 @pytest.fixture(scope="module")
-def words() -> set[str]:
-    """Every word of the project's code and of the parts of transformers that it stands on."""
-    files = [path for name in SOURCES for path in (ROOT.glob(name) if "*" in name else (ROOT / name).rglob("*.py"))]
-    files = [path for path in files if path != Path(__file__)]
-    files += [ROOT / "Makefile", ROOT / "pyproject.toml"]
-    return set(re.findall(r"\w+", " ".join(path.read_text(encoding="utf-8") for path in files)))
+def source() -> str:
+    """The project's code, its tests, Makefile and pyproject.toml in one text."""
+    files = [path for pattern in (*SOURCES, "tests/*.py") for path in ROOT.glob(pattern) if path != Path(__file__)]
+    return "\n".join(path.read_text(encoding="utf-8") for path in [*files, ROOT / "Makefile", ROOT / "pyproject.toml"])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_prose_uses_the_names_of_the_code(page, words):
-    """What is written like a class, a function or a name with underscores occurs in the code."""
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_prose_uses_the_names_of_the_code(page, source):
+    """What is written like a class, a function or a name with underscores occurs in the code, and so does every option."""
+    words, options = FOREIGN | set(re.findall(r"\w+", source)), set(re.findall(r"""["'](--[a-z-]+)["']""", source))
+    options |= {"--help", "--trust-remote-code"}  # of every program, and of transformers' own
     wrong = []
     for code in code_of(page):
         if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", code) and re.search(r"_|[a-z][A-Z]|\(\)", code):
             wrong += [part for part in re.findall(r"\w+", code) if part not in words and not part.startswith("my")]
-        wrong += [o for o in re.findall(r"(?<![\w-])--([a-z][a-z-]+)", code) if not known_option(o, words)]
+        wrong += [option for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code) if option not in options]
     assert wrong == [], f"{page.name} names what the code does not"
 
 
-def known_option(option: str, words: set[str]) -> bool:
-    return all(part in words for part in option.split("-"))
+def test_citation_names_the_version_of_the_package():
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()

@@ -8,13 +8,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from arrcoc.knowing import (
     InformationScorer,
-    ParticipatoryScorer,
     PerspectivalScorer,
     incompressibility,
     luminance_entropy,
     saliency_prior,
     stroke_density,
 )
+from arrcoc.participating import ParticipatoryScorer
 from arrcoc.texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 GRIDS = [(1, 1), (1, 113), (113, 1), (7, 9), (128, 128)]
@@ -325,7 +325,7 @@ def test_perspective_takes_more_channels_and_refuses_fewer():
 
 # ---- participatory ---------------------------------------------------------------------------------------------------
 
-SIZES = {"texture_channels": 13, "merger_input_size": 24, "deepstack_sizes": [20, 20], "query_size": 32}
+SIZES = {"texture_channels": 13, "merger_input_size": 24, "level_sizes": [20, 20], "query_size": 32}
 
 
 def participant(gate: float | None = None, **sizes) -> ParticipatoryScorer:
@@ -345,7 +345,7 @@ def arguments(tokens: int = 4, height: int = 5, width: int = 6, levels: int = 2,
     return {
         "texture": random_texture(height, width).to(dtype),
         "merger_inputs": normal(height * width, 24),
-        "deepstack": [normal(height * width, 20) for _ in range(levels)],
+        "levels": [normal(height * width, 20) for _ in range(levels)],
         "query": normal(tokens, 32),
         "query_mask": torch.ones(tokens, dtype=torch.bool),
     }
@@ -376,7 +376,7 @@ def test_participation_depends_on_the_question_and_on_the_cell():
     assert (scorer(**(given | {"query": given["query"].flip(1)})) - score).abs().amax() > 1e-3
     for name in ("texture", "merger_inputs"):
         assert (scorer(**(given | {name: given[name].flip(1)})) - score).abs().amax() > 1e-3, name
-    assert (scorer(**(given | {"deepstack": given["deepstack"][::-1]})) - score).abs().amax() > 1e-3
+    assert (scorer(**(given | {"levels": given["levels"][::-1]})) - score).abs().amax() > 1e-3
 
 
 def test_participation_keeps_the_order_of_large_scores_and_their_gradient():
@@ -415,15 +415,15 @@ def test_padding_of_the_question_changes_nothing(side, padding):
     torch.testing.assert_close(scorer(query=padded_query, query_mask=padded_mask, **given), expected, atol=1e-6, rtol=0)
 
 
-def test_participation_works_without_deepstack():
-    score = participant(gate=1.0, deepstack_sizes=[])(**arguments(levels=0))
+def test_participation_works_without_levels():
+    score = participant(gate=1.0, level_sizes=[])(**arguments(levels=0))
     assert score.isfinite().all()
     assert score.std() > 1e-3
 
 
 def test_no_gradient_enters_the_base():
     scorer, given = participant(gate=1.0), arguments()
-    frozen = [given["merger_inputs"], *given["deepstack"], given["query"]]
+    frozen = [given["merger_inputs"], *given["levels"], given["query"]]
     for tensor in (*frozen, given["texture"]):
         tensor.requires_grad_()
     scorer(**given).sum().backward()
@@ -437,7 +437,7 @@ def test_features_may_be_bfloat16():
     score = scorer(**arguments(dtype=torch.bfloat16))
     assert score.dtype == torch.float32
     rounded = {
-        name: [level.float() for level in value] if name == "deepstack" else value
+        name: [level.float() for level in value] if name == "levels" else value
         for name, value in arguments(dtype=torch.bfloat16).items()
     }
     rounded |= {name: rounded[name].float() for name in ("texture", "merger_inputs", "query")}
@@ -487,8 +487,8 @@ def test_built_on_meta_equals_built_on_cpu(build):
     [
         ({"texture": torch.zeros(12, 5, 6)}, r"\(12, 5, 6\); wanted \(13, h, w\)"),
         ({"merger_inputs": torch.zeros(29, 24)}, r"\[\(29, 24\), .*wanted \[\(30, 24\), \(30, 20\)"),
-        ({"deepstack": []}, r"shapes \[\(30, 24\)\]; wanted \[\(30, 24\), \(30, 20\)"),
-        ({"query": torch.zeros(1, 4, 32)}, r"\(1, 4, 32\); wanted \(Tq, 32\)"),
+        ({"levels": []}, r"shapes \[\(30, 24\)\]; wanted \[\(30, 24\), \(30, 20\)"),
+        ({"query": torch.zeros(1, 1, 4, 32)}, r"\(1, 1, 4, 32\); wanted \(Tq, 32\)"),
         ({"query_mask": torch.ones(4)}, r"torch.float32 of shape \(4,\); wanted torch.bool"),
         ({"query_mask": torch.ones(3, dtype=torch.bool)}, r"shape \(3,\); wanted torch.bool of shape \(4,\)"),
     ],
@@ -501,7 +501,7 @@ def test_participation_refuses_what_does_not_fit(change, message):
 
 
 def test_participation_refuses_heads_that_do_not_divide():
-    with pytest.raises(ValueError, match="hidden_size=10 is not a multiple of num_heads=4"):
+    with pytest.raises(ValueError, match="hidden_size=10 is not a multiple of num_heads=8"):
         ParticipatoryScorer(**SIZES, hidden_size=10)
 
 

@@ -74,7 +74,7 @@ def environment(hub, tmp_path, token=WRITE):
 def test_a_staged_folder_keeps_the_contract(staged):
     assert contract.problems_of(staged) == []
     assert set(files_of(staged)) == {path.name for path in staged.iterdir()}
-    assert {path.name for path in staged.glob("*.py")} == set(CODE_FILES)
+    assert {path.name for path in staged.glob("*.py")} == {*CODE_FILES, "handler.py"}
     assert {*PICTURES, "LICENSE"} <= set(files_of(staged))
 
 

@@ -73,7 +73,9 @@ def test_a_run_writes_its_files_and_the_allocator_alone_loads_onto_its_base(trai
     assert len(changed) == len(untrained)
 
 
-@pytest.mark.parametrize("options", [["--signals", "evidence,lm_gumbel"], ["--scorer", "vision_selector"]])
+@pytest.mark.parametrize(
+    "options", [["--signals", "evidence,lm_gumbel"], ["--scorer", "vision_selector"], ["--ahead", 2]]
+)
 def test_a_killed_run_resumes_to_the_same_result_bit_for_bit(options, train, tmp_path, monkeypatch):
     whole = load_file(train(tmp_path / "whole", *options, "--keep", 4, steps=6))
 
@@ -223,8 +225,9 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path,
 
 
 @pytest.mark.parametrize(
-    "bad", [["--signals", "evidense"], ["--scorer", "magic"], ["--scorer", "vision_selector", "--export"]]
-)
+    "bad", [["--signals", "evidense"], ["--scorer", "magic"], ["--scorer", "vision_selector", "--export"],
+     ["--ahead", "5", "--signals", "evidence,lm_gumbel"], ["--ahead", "5", "--scorer", "glimpse_prune"]],
+)  # fmt: skip
 def test_the_command_line_refuses_what_it_does_not_know(bad):
     with pytest.raises(SystemExit):
         train_allocator.parse(bad)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from training import signals
+from training.ahead import page_scores
 from training.allocator import base_fingerprint
 from training.language_pass import answer_pass, full_pass, prefixed, soft_pass, with_features
 from training.scorers import Scored, encode_once, make_scorer, scores_of
@@ -62,25 +63,35 @@ class AllocatorLearner(nn.Module):
         return self.scorer_name == "glimpse_prune"
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
-        """`loss`, and the unweighted value of each signal by name, detached; see `AllocatorCollator` for the batch."""
-        with torch.no_grad():
-            vision_output = encode_once(self.model, batch)
-        temperature = None
-        if self.baseline is not None:
-            temperature = ANNEALED[0] * (ANNEALED[1] / ANNEALED[0]) ** self.progress
-        scored = scores_of(self.scorer_name, self.scorer, self.model, batch, vision_output, temperature)
-        losses = self._score_losses(scored, batch) | self._language_losses(scored, batch, vision_output)
+        """`loss`, and the unweighted value of each signal by name, detached; see `AllocatorCollator` for the batch, and
+        `PageCollator` for one of pages that are encoded already."""
+        if "pages" in batch:
+            pairs = list(zip(batch["pages"], batch["budgets"], strict=True))
+            blind = self.scorer_name == "query_blind"
+            scored = [score for page, budgets in pairs for score in page_scores(self.model, page, budgets, blind)]
+            losses = self._score_losses(scored, [cells for page, _ in pairs for cells in page.evidence])
+        else:
+            scored, losses = self._example_losses(batch)
         total = sum(self._weight(name) * loss for name, loss in losses.items())
         if not isinstance(total, torch.Tensor) or not total.requires_grad:
             # nothing in this batch teaches anything, such as one without evidence
             total = sum(s.value.sum() for s in scored) * 0.0
         return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}
 
+    def _example_losses(self, batch) -> tuple[list[Scored], dict[str, torch.Tensor]]:
+        with torch.no_grad():
+            vision_output = encode_once(self.model, batch)
+        temperature = None
+        if self.baseline is not None:
+            temperature = ANNEALED[0] * (ANNEALED[1] / ANNEALED[0]) ** self.progress
+        scored = scores_of(self.scorer_name, self.scorer, self.model, batch, vision_output, temperature)
+        covered = batch["evidence"].split([len(image.value) for image in scored])
+        return scored, self._score_losses(scored, covered) | self._language_losses(scored, batch, vision_output)
+
     def _weight(self, name: str) -> float:
         return self.weights[name] * (self.progress if name == "binarize" else 1.0)
 
-    def _score_losses(self, scored: list[Scored], batch) -> dict[str, torch.Tensor]:
-        covered = batch["evidence"].split([len(s.value) for s in scored])
+    def _score_losses(self, scored: list[Scored], covered) -> dict[str, torch.Tensor]:
         found: dict[str, list] = {}
         for image, cells in zip(scored, covered, strict=True):
             value, temperature = image.value, image.temperature

@@ -1,0 +1,142 @@
+"""The third way of knowing what a cell is worth: what the question needs."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn import init
+
+from .knowing import Float32Linear, check_texture
+
+
+class ParticipatoryScorer(nn.Module):
+    """Participatory knowing: what this question needs. Each head reads a part of the question, cells are multiplied by what
+    was read, then see what was found along their row and column (the labels of a value stand there), behind a gate that
+    starts at zero.
+
+    The product lets every feature of a cell meet every feature of the question from the first step (low-rank bilinear
+    pooling, Kim et al. 2017, section 3); cells that attend to words learned little of it (`dev/LOG.md`). The gate is there
+    because an untrained match of question and picture ranks worse than none.
+    """
+
+    def __init__(
+        self,
+        texture_channels: int,
+        merger_input_size: int,
+        level_sizes: list[int],
+        query_size: int,
+        hidden_size: int = 64,
+        num_heads: int = 8,
+    ):
+        super().__init__()
+        if hidden_size % num_heads:
+            raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_heads={num_heads}: pass one that is")
+        self.texture_channels, self.query_size = texture_channels, query_size
+        self.feature_sizes = (merger_input_size, *level_sizes)
+        self.num_heads = num_heads
+        self.texture_projection = Float32Linear(texture_channels, hidden_size)
+        self.feature_projections = nn.ModuleList(
+            Float32Linear(size, hidden_size, bias=False) for size in self.feature_sizes
+        )
+        self.query_projection = Float32Linear(query_size, hidden_size)
+        self.read = Float32Linear(hidden_size, num_heads)
+        self.word = Float32Linear(hidden_size, 2 * hidden_size, bias=False)
+        self.cell = Float32Linear(hidden_size, 2 * hidden_size, bias=False)
+        self.mix = Float32Linear(3 * hidden_size, hidden_size)
+        self.relate = Float32Linear(3 * hidden_size, hidden_size)
+        self.score = Float32Linear(hidden_size, 1)
+        self.gate = nn.Parameter(torch.empty(1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The untrained state: random projections behind a gate of zero."""
+        for module in self.modules():
+            if isinstance(module, Float32Linear):
+                init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    init.zeros_(module.bias)
+        init.zeros_(self.gate)
+
+    def forward(
+        self,
+        texture: torch.Tensor,
+        merger_inputs: torch.Tensor,
+        levels: list[torch.Tensor],
+        query: torch.Tensor,
+        query_mask: torch.Tensor,
+        encoded: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """(h, w) float32: gate * asinh of a score. Exactly 0 before training, and always where there is no question.
+
+        asinh keeps the map within a few units, but unlike tanh it never flattens: cells keep their order and a gradient.
+
+        texture (texture_channels, h, w); merger_inputs (h * w, merger_input_size) in raster order of the cells; levels, one
+        (h * w, size) per entry of `level_sizes`, possibly none: the visual tokens and what DeepStack adds; query
+        (Tq, query_size), query_mask (Tq,) bool, False at padding, or several questions (Q, Tq, query_size) with (Q, Tq),
+        which give (Q, h, w); encoded (M,) long, ascending, the cells that the features
+        have rows of, `None` for all: the others get the lowest score of these. Features and question are detached: no
+        gradient enters the frozen base through the scores. Raises ValueError on any other shape.
+        """
+        height, width = check_texture(texture, self.texture_channels)
+        features = (merger_inputs, *levels)
+        self._check(height * width if encoded is None else len(encoded), features, query, query_mask)
+        with torch.autocast(texture.device.type, enabled=False):
+            rows = texture.flatten(1).T
+            cells = self.texture_projection(rows if encoded is None else rows[encoded])
+            for feature, projection in zip(features, self.feature_projections, strict=True):
+                cells = cells + projection(_normalised(feature.detach()))
+            cells = _normalised(cells)  # (cells, hidden)
+            # Padding may hold anything, NaN too: it must not reach the products.
+            query = query.detach().float().masked_fill(~query_mask[..., None], 0)
+            tokens = self.query_projection(_normalised(query))  # (Tq, hidden)
+            matched = self.cell(cells) * self._asked(tokens, query_mask)[..., None, :]
+            found = F.gelu(self.mix(torch.cat([cells.expand(matched.shape[:-1] + cells.shape[1:]), matched], dim=-1)))
+            along = _along_axes(_spread(found, encoded, height * width).unflatten(-2, (height, width))).flatten(-3, -2)
+            along = along if encoded is None else along[..., encoded, :]
+            score = torch.asinh(self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1)))))
+            score = _spread(score, encoded, height * width).squeeze(-1).unflatten(-1, (height, width))
+            return self.gate.float() * score * query_mask.any(-1)[..., None, None]
+
+    def _asked(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(..., 2 * hidden) of (..., Tq, hidden): each head's mean of the words, weighted by how much it reads of each."""
+        lowest = torch.finfo(torch.float32).min  # not -inf: a question that is all padding has no softmax then
+        weight = self.read(tokens).masked_fill(~mask[..., None], lowest).softmax(-2)  # (..., Tq, heads)
+        words = self.word(tokens).unflatten(-1, (self.num_heads, -1))
+        return (weight[..., None] * words).sum(-3).flatten(-2)
+
+    def _check(
+        self, cells: int, features: tuple[torch.Tensor, ...], query: torch.Tensor, query_mask: torch.Tensor
+    ) -> None:
+        wanted = [(cells, size) for size in self.feature_sizes]
+        came = [tuple(feature.shape) for feature in features]
+        if came != wanted:
+            raise ValueError(
+                f"merger inputs and levels have shapes {came}; wanted {wanted}: one row per cell of the texture's grid"
+            )
+        if query.ndim not in (2, 3) or query.shape[-1] != self.query_size:
+            raise ValueError(
+                f"query has shape {tuple(query.shape)}; wanted (Tq, {self.query_size}), or (Q, Tq, {self.query_size}) "
+                "for several questions: pass what one image is asked"
+            )
+        if query_mask.dtype != torch.bool or query_mask.shape != query.shape[:-1]:
+            raise ValueError(
+                f"query_mask is {query_mask.dtype} of shape {tuple(query_mask.shape)}; wanted torch.bool of shape "
+                f"({query.shape[0]},), True where there is a token"
+            )
+
+
+def _along_axes(found: torch.Tensor) -> torch.Tensor:
+    """(..., h, w, 2 C): the largest of each channel of (..., h, w, C) in a cell's row and column, where its labels stand."""
+    in_row, in_column = found.amax(-2, keepdim=True), found.amax(-3, keepdim=True)
+    return torch.cat([in_row.expand_as(found), in_column.expand_as(found)], dim=-1)
+
+
+def _spread(rows: torch.Tensor, encoded: torch.Tensor | None, cells: int) -> torch.Tensor:
+    """(..., cells, C): `rows` (..., M, C) at the places `encoded`, the smallest of each channel elsewhere."""
+    if encoded is None:
+        return rows
+    lowest = rows.detach().amin(-2, keepdim=True)
+    return lowest.expand(*rows.shape[:-2], cells, -1).index_copy(-2, encoded, rows)
+
+
+def _normalised(features: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(features.float(), features.shape[-1:])

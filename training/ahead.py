@@ -1,0 +1,120 @@
+"""Pages that the frozen base encodes once, before training, and that every pass goes over again.
+
+Scores need the base's features and nothing else of it, so that a step costs the scorer alone, and all questions of a page
+are scored together.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from tqdm.auto import tqdm
+
+from arrcoc.looking import Glance
+from training.scorers import Scored, blind_query, encode_once, merged_grids
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedPage:
+    """One picture as a scorer sees it, and what is asked of it.
+
+    Attributes:
+        grid: (t, h, w) merged grid.
+        glance: stage 1 of it, but for what hangs on the question.
+        merger_inputs, levels: as `ARRCOCLayer.forward` takes them, in half precision.
+        query_input_ids, query_attention_mask: (questions, Tq).
+        evidence: (questions, cells) covered share of each cell.
+    """
+
+    grid: tuple[int, int, int]
+    glance: Glance
+    merger_inputs: torch.Tensor
+    levels: list[torch.Tensor]
+    query_input_ids: torch.Tensor
+    query_attention_mask: torch.Tensor
+    evidence: torch.Tensor
+
+
+class PageCollator:
+    """Makes pages into the arguments of `AllocatorLearner.forward`, with a budget for each of their questions.
+
+    Args:
+        collator: `AllocatorCollator`, whose budgets are drawn.
+    """
+
+    def __init__(self, collator):
+        self.collator = collator
+
+    def __call__(self, pages: Sequence[EncodedPage], number: int) -> dict[str, list]:
+        """`pages`, and `budgets` (questions,) of each."""
+        asked = [len(page.evidence) for page in pages]
+        cells = [page.evidence.shape[1] for page in pages for _ in range(len(page.evidence))]
+        return {"pages": list(pages), "budgets": list(self.collator.budgets(cells, number).split(asked))}
+
+
+@torch.no_grad()
+def encode_ahead(model, collator, source, pages: int, questions: int, quiet: bool = False) -> list[EncodedPage]:
+    """The first `pages` pages of a source, of which `questions` examples in a row show the same one.
+
+    About 0.3 MB for each page of 144 cells on the bundled base: the caller says how many fit into memory.
+    """
+    numbers = tqdm(range(pages), desc="pages encoded", disable=quiet)
+    examples = ([source.example(number * questions + place) for place in range(questions)] for number in numbers)
+    return [page for number, rows in enumerate(examples) for page in _encoded(model, collator(rows, number))]
+
+
+def _encoded(model, batch) -> Iterator[EncodedPage]:
+    # a source may show another picture before its questions are used up: each run of the same is a page
+    grids, vision = merged_grids(model, batch["image_grid_thw"]), encode_once(model, batch)
+    sizes = [len(tokens) for tokens in vision.pooler_output]
+    merger_inputs = vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
+    evidence = batch["evidence"].split(sizes)
+    textures = batch["texture_images"]
+    first = 0
+    for last in range(1, len(sizes) + 1):
+        if last < len(sizes) and grids[last] == grids[first] and torch.equal(textures[last], textures[first]):
+            continue
+        levels = [vision.pooler_output[first], *(level[first] for level in vision.deepstack_features)]
+        yield EncodedPage(
+            grids[first],
+            model.model.arrcoc.look(textures[first], grids[first]),
+            _half(merger_inputs[first]),
+            [_half(level) for level in levels],
+            batch["query_input_ids"][first:last].clone(),
+            batch["query_attention_mask"][first:last].bool(),
+            torch.stack(evidence[first:last]),
+        )
+        first = last
+
+
+def _half(features: torch.Tensor) -> torch.Tensor:
+    return features.to(torch.float16, copy=True)  # a copy: a view would keep the whole batch in memory
+
+
+def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool) -> list[Scored]:
+    """Scores of the model's layer for every question of a page, before similar cells suppress each other."""
+    layer = model.model.arrcoc
+    ids, mask = page.query_input_ids, page.query_attention_mask
+    if blind:
+        ids, mask = blind_query(model, len(ids))
+        mask = mask.bool()
+    query = model.get_input_embeddings()(ids).detach()
+    with torch.autocast(query.device.type, enabled=False):
+        texture = page.glance.texture
+        needed = layer.participation(texture, page.merger_inputs, page.levels, query, mask)
+        early = layer.rate(page.glance, query, mask).early
+        looked = replace(page.glance, perspective=layer.perspective(texture))  # it is trained too
+        scored = []
+        for number, budget in enumerate(budgets.tolist()):
+            maps = {
+                "information": looked.information,
+                "perspective": looked.perspective,
+                "participation": needed[number],
+            }
+            scores = {name: score[None] for name, score in maps.items()}
+            balance = layer.balancer(scores, query[number][mask[number]], budget)
+            value = balance.relevance.flatten()
+            scored.append(
+                Scored(value, balance.temperature, page.grid, budget, {}, balance.tensions, early=early[number])
+            )
+    return scored
