@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 TORCHVISION := .torchvision/0.28.0
+LMMS := .lmms/0.7.3
 
 IMAGE ?= demo/page.png
 BUDGET ?= 36
@@ -12,7 +13,7 @@ DATA ?= world
 GEOMETRY ?= 2b
 EVALUATED ?= world?grids=12x12
 
-.PHONY: demo test docs-test lint matrix train allocator evaluate figures stage check benchmark clean
+.PHONY: demo test docs-test lmms-test lint matrix train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image "$(IMAGE)" $(if $(QUESTION),--question "$(QUESTION)") --budget "$(BUDGET)" --model "$(MODEL)"
@@ -26,6 +27,9 @@ lint: $(VENV)/.dev
 
 docs-test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
+
+lmms-test: $(VENV)/.dev $(LMMS)
+	OMP_NUM_THREADS=1 ARRCOC_LMMS=$(CURDIR)/$(LMMS) $(BIN)/python -m pytest tests/test_lmms.py
 
 matrix: $(VENV)/.dev
 	$(BIN)/python dev/matrix.py
@@ -54,7 +58,7 @@ benchmark: $(VENV)/.train
 	$(BIN)/python -m benchmarks.prefill --geometry $(GEOMETRY) --growth --out results/prefill_$(GEOMETRY)
 
 clean:
-	rm -rf $(VENV) .torchvision .matrix staged demo/out
+	rm -rf $(VENV) .torchvision .lmms .matrix staged demo/out
 
 # The CPU build of torch comes first: a looser requirement would bring several GB of CUDA. MAKE_TORCH=torch for a GPU.
 $(VENV)/.installed: pyproject.toml
@@ -74,3 +78,8 @@ $(VENV)/.dev: $(VENV)/.train
 # Video needs torchvision, which has no CPU build for this torch; its wheel without dependencies is enough for the tests.
 $(TORCHVISION): $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps --target $@ torchvision==0.28.0
+
+# lmms-eval asks for CUDA's torch and more; these are enough for its command on a local task.
+$(LMMS): $(VENV)/.installed
+	$(BIN)/pip install --quiet --no-deps --target $@ lmms-eval==0.7.3 chardet colorama DataProperty loguru lxml mbstrdecoder \
+	    pathvalidate portalocker pytablewriter pytz sacrebleu sqlitedict tabledata tabulate tcolorpy tenacity typepy
