@@ -13,10 +13,13 @@ DATA ?= world
 GEOMETRY ?= 2b
 EVALUATED ?= world?grids=12x12
 
-.PHONY: demo test docs-test lmms-test lint matrix train allocator evaluate figures stage check benchmark clean
+.PHONY: demo app test app-test docs-test lmms-test lint matrix train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image "$(IMAGE)" $(if $(QUESTION),--question "$(QUESTION)") --budget "$(BUDGET)" --model "$(MODEL)"
+
+app: $(VENV)/.app
+	$(BIN)/python -m demo.app --model "$(MODEL)"
 
 test: $(VENV)/.dev $(TORCHVISION)
 	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) $(BIN)/python -m pytest -n 2
@@ -24,6 +27,10 @@ test: $(VENV)/.dev $(TORCHVISION)
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+app-test: $(VENV)/.app $(VENV)/.dev
+	$(BIN)/pip install --quiet 'playwright>=1.50'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_app.py tests/test_app_page.py
 
 docs-test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
@@ -65,6 +72,10 @@ $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
 	$(BIN)/pip install --quiet $(or $(MAKE_TORCH),$(TORCH))
 	$(BIN)/pip install --quiet -e '.[demo]'
+	touch $@
+
+$(VENV)/.app: $(VENV)/.installed
+	$(BIN)/pip install --quiet -e '.[app]'
 	touch $@
 
 $(VENV)/.train: $(VENV)/.installed

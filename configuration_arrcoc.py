@@ -84,7 +84,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             How far the compress-particularize tension moves relevance towards (-1) or away from (+1) its 3 x 3 mean.
         diversity (`float`, in [0, 0.5]):
             Share of its relevance that a cell loses to a fully similar cell that ranks above it, at neutral tension;
-            the focus-diversify tension moves it between 0 and twice this.
+            the focus-diversify tension moves it between 0 and twice this. Off, because cells that answer a question are
+            often alike: it cost a trained allocator evidence at every budget (`dev/LOG.md`).
         coverage_floor (`float`, in [0, 1]):
             Share of the budget that is spread over the image, one cell for each block of an even partition.
         coarse_share (`float`, in [0, 0.9]):
@@ -117,7 +118,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     perspective_weight: float | int = _dial(0.5, 0.0, 10.0, "(a weight)")
     participation_weight: float | int = _dial(1.0, 0.0, 10.0, "(a weight)")
     area_strength: float | int = _dial(0.25, 0.0, 1.0, "(a share)")
-    diversity: float | int = _dial(0.25, 0.0, 0.5, "(a share)")
+    diversity: float | int = _dial(0.0, 0.0, 0.5, "(a share)")
     coverage_floor: float | int = _dial(0.1, 0.0, 1.0, "(a share of the budget)")
     coarse_share: float | int = _dial(0.0, 0.0, 0.9, "(a share of the budget)")
     min_deepstack_levels: int | None = field(default=None, metadata={"validator": _deepstack_floor})

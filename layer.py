@@ -41,12 +41,15 @@ class TokenAllocator(nn.Module):
     """Spends the budget: similar cells suppress each other, then the best cells get the tokens. No parameters.
 
     Args:
-        coverage_floor, min_deepstack_levels: see `ARRCOCQwen3VLConfig`.
+        coverage_floor, min_deepstack_levels, diversity: see `ARRCOCQwen3VLConfig`.
         num_levels: DeepStack levels of the base.
     """
 
-    def __init__(self, coverage_floor: float, min_deepstack_levels: int | None, num_levels: int):
+    def __init__(
+        self, coverage_floor: float, min_deepstack_levels: int | None, num_levels: int, diversity: float = 0.0
+    ):
         super().__init__()
+        self.diversity = diversity
         self.coverage_floor = coverage_floor
         self.min_deepstack_levels = min_deepstack_levels
         self.num_levels = num_levels
@@ -68,10 +71,10 @@ class TokenAllocator(nn.Module):
                     "coarse_share above 0 pools cells that encode_ratio below 1 leaves out; set encode_ratio=1.0, or "
                     "coarse_share=0 and allocation_mode='foveated'"
                 )
-            seen = suppress_similar(value[encoded], features, balance.suppression, budget)
+            seen = self._suppressed(value[encoded], features, balance, budget)
             value = torch.full_like(value, -math.inf).index_copy(0, encoded, seen)
         elif not full:
-            value = suppress_similar(value, features, balance.suppression, budget)
+            value = self._suppressed(value, features, balance, budget)
         plan = attend(
             value,
             grid,
@@ -91,6 +94,11 @@ class TokenAllocator(nn.Module):
         train = not full and self.training and value.requires_grad
         gates = straight_through_gates(value, allocation, balance.temperature) if train else None
         return ARRCOCOutput(allocation, balance.relevance, gates, value, balance)
+
+    def _suppressed(self, value, features, balance, budget: int) -> torch.Tensor:
+        if self.diversity == 0:  # all pairs of cells would be compared for nothing
+            return value
+        return suppress_similar(value, features, balance.suppression, budget)
 
 
 class QualityAdapter(nn.Module):
@@ -159,7 +167,9 @@ class ARRCOCLayer(nn.Module):
             coarse_share=config.coarse_share,
             gate_temperature=config.gate_temperature,
         )
-        self.allocator = TokenAllocator(config.coverage_floor, config.min_deepstack_levels, num_levels)
+        self.allocator = TokenAllocator(
+            config.coverage_floor, config.min_deepstack_levels, num_levels, config.diversity
+        )
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
 

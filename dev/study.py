@@ -78,7 +78,7 @@ PARTS = {
     "without information": (contextlib.nullcontext, ("information_weight=0",)),
     "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),
     "without tensions": (_without_tensions, ()),
-    "without diversity": (contextlib.nullcontext, ("diversity=0",)),
+    "with diversity=0.25": (contextlib.nullcontext, ("diversity=0.25",)),
     "without coverage floor": (contextlib.nullcontext, ("coverage_floor=0",)),
     "depth: min_deepstack_levels=1": (contextlib.nullcontext, ("min_deepstack_levels=1",)),
     "pooled cells and adapter: coarse_share=0.25": (contextlib.nullcontext, ("coarse_share=0.25",)),

@@ -13,7 +13,7 @@ TEMPLATE = ROOT / "model_card.md"
 CITATION = ROOT / "CITATION.cff"
 # What stands in a staged card until it is sent: the repository's name and the tag are not known before.
 REPOSITORY, REVISION = "OWNER/NAME", "REVISION"
-QUESTION = "Which total is shown?"  # of demo/page.png
+QUESTION = "What does it say for locker?"  # of demo/page.png
 SMALL = 1_000_000_000  # parameters below which the card warns that results are from a small model
 
 __all__ = ["CARD", "find_results", "pin", "render"]

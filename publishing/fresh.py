@@ -27,7 +27,7 @@ processor = AutoProcessor.from_pretrained(where, **pinned)
 model = AutoModelForImageTextToText.from_pretrained(where, **pinned).eval()
 result = {"class": type(model).__name__, "load_seconds": round(time.perf_counter() - begin, 1)}
 chat = [{"role": "user", "content": [
-    {"type": "image", "image": Image.open(picture)}, {"type": "text", "text": "Which total is shown?"}]}]
+    {"type": "image", "image": Image.open(picture)}, {"type": "text", "text": "What does it say for locker?"}]}]
 result["tokens"], result["answers"] = {}, {}
 for budget in (9, "full"):
     inputs = processor.apply_chat_template([chat], tokenize=True, add_generation_prompt=True, return_dict=True,

@@ -238,6 +238,8 @@ def module_of(words: list[str]):
     """The module that `python ...` runs, and its arguments."""
     if words[0] == "-m":
         assert (ROOT / words[1].split(".")[0]).is_dir(), f"there is no package {words[1]}"
+        if words[1] in ("demo.app", "demo.screenshots"):
+            pytest.importorskip("gradio", reason="the app needs Gradio: pip install -e '.[app]'")
         module = importlib.import_module(words[1])
         if hasattr(module, "__path__"):
             module = importlib.import_module(f"{words[1]}.__main__")
