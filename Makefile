@@ -45,7 +45,7 @@ train: $(VENV)/.train
 	$(BIN)/python -m training.train_base --out runs/base $(if $(wildcard runs/base/state.pt),--resume)
 
 allocator: $(VENV)/.train
-	$(BIN)/python -m training.train_allocator --model $(MODEL) --reset --data $(DATA) --out runs/allocator
+	$(BIN)/python -m training.train_allocator --model $(MODEL) --reset --data $(DATA) --ahead 1500 --questions 8 --steps 2000 --batch-size 64 --out runs/allocator
 
 evaluate: $(VENV)/.train
 	$(BIN)/python -m evaluation.run --model $(MODEL) --data "$(EVALUATED)" --limit 330 --out results/world

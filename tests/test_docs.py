@@ -419,7 +419,7 @@ SOURCES = (
     "training/**/*.py",
     "evaluation/**/*.py",
     "benchmarks/*.py",
-    "demo/*.py",
+    "demo/**/*.py",
     "publishing/*.py",
     "dev/*.py",
 )
@@ -436,7 +436,7 @@ def source() -> str:
 def test_prose_uses_the_names_of_the_code(page, source):
     """What is written like a class, a function or a name with underscores occurs in the code, and so does every option."""
     words, options = FOREIGN | set(re.findall(r"\w+", source)), set(re.findall(r"""["'](--[a-z-]+)["']""", source))
-    options |= {"--help", "--trust-remote-code"}  # of every program, and of transformers' own
+    options |= {"--help", "--trust-remote-code", "--repo-type"}  # of every program, of transformers' own, of hf
     wrong = []
     for code in code_of(page):
         if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", code) and re.search(r"_|[a-z][A-Z]|\(\)", code):
