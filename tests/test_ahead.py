@@ -22,7 +22,7 @@ def source():
 def learner(new_model, tiny_config):
     """A learner whose gates are open, so that the question counts."""
     model = new_model(tiny_config(diversity=0.0))
-    return AllocatorLearner(model, parse_signals("evidence,mass,early_evidence,early_distill"))
+    return AllocatorLearner(model, parse_signals("evidence,mass,early_evidence,early_distill,distill_attention"))
 
 
 @pytest.mark.parametrize("blind", [False, True], ids=["asked", "blind"])
@@ -48,7 +48,7 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
 
 
 def test_losses_of_encoded_pages_are_those_of_their_examples(learner, source, make_processor):
-    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    collator = AllocatorCollator(make_processor(learner.model), language=True)
     pages = encode_ahead(learner.model, collator, source, 2, QUESTIONS, quiet=True)
     examples = [source.example(index) for index in range(2 * QUESTIONS)]
     expected, found = learner(**collator(examples, 7)), learner(**PageCollator(collator)(pages, 7))

@@ -11,6 +11,7 @@ import torch
 from tqdm.auto import tqdm
 
 from arrcoc.looking import Glance
+from training.language_pass import full_pass, prefixed
 from training.scorers import Scored, blind_query, encode_once, merged_grids
 
 
@@ -24,6 +25,7 @@ class EncodedPage:
         merger_inputs, levels: as `ARRCOCLayer.forward` takes them, in half precision.
         query_input_ids, query_attention_mask: (questions, Tq).
         evidence: (questions, cells) covered share of each cell.
+        attention: (questions, cells) how the answer's tokens attend to them in the full model; `None` where no signal asks.
     """
 
     grid: tuple[int, int, int]
@@ -33,6 +35,7 @@ class EncodedPage:
     query_input_ids: torch.Tensor
     query_attention_mask: torch.Tensor
     evidence: torch.Tensor
+    attention: torch.Tensor | None = None
 
 
 class PageCollator:
@@ -56,7 +59,8 @@ class PageCollator:
 def encode_ahead(model, collator, source, pages: int, questions: int, quiet: bool = False) -> list[EncodedPage]:
     """The first `pages` pages of a source, of which `questions` examples in a row show the same one.
 
-    About 0.3 MB for each page of 144 cells on the bundled base: the caller says how many fit into memory.
+    With the `language` of `collator`, the full model answers each question once, for its attention. About 0.3 MB for each
+    page of 144 cells on the bundled base: the caller says how many fit into memory.
     """
     numbers = tqdm(range(pages), desc="pages encoded", disable=quiet)
     examples = ([source.example(number * questions + place) for place in range(questions)] for number in numbers)
@@ -70,6 +74,9 @@ def _encoded(model, batch) -> Iterator[EncodedPage]:
     merger_inputs = vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
     evidence = batch["evidence"].split(sizes)
     textures = batch["texture_images"]
+    attention = None
+    if "full_input_ids" in batch:
+        attention = full_pass(model, prefixed(batch, "full_"), batch["image_grid_thw"], vision, True).attention
     first = 0
     for last in range(1, len(sizes) + 1):
         if last < len(sizes) and grids[last] == grids[first] and torch.equal(textures[last], textures[first]):
@@ -83,6 +90,7 @@ def _encoded(model, batch) -> Iterator[EncodedPage]:
             batch["query_input_ids"][first:last].clone(),
             batch["query_attention_mask"][first:last].bool(),
             torch.stack(evidence[first:last]),
+            None if attention is None else torch.stack(attention[first:last]),
         )
         first = last
 

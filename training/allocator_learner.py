@@ -70,6 +70,8 @@ class AllocatorLearner(nn.Module):
             blind = self.scorer_name == "query_blind"
             scored = [score for page, budgets in pairs for score in page_scores(self.model, page, budgets, blind)]
             losses = self._score_losses(scored, [cells for page, _ in pairs for cells in page.evidence])
+            if "distill_attention" in self.weights:
+                losses |= _attention_losses(scored, [seen for page, _ in pairs for seen in page.attention])
         else:
             scored, losses = self._example_losses(batch)
         total = sum(self._weight(name) * loss for name, loss in losses.items())
@@ -133,9 +135,7 @@ class AllocatorLearner(nn.Module):
             with self._base_alone():
                 teacher = full_pass(self.model, full, grid, vision_output, "distill_attention" in weights)
         if "distill_attention" in weights:
-            pairs = zip(scored, teacher.attention, strict=True)
-            parts = [signals.attention_loss(s.value, s.temperature, seen) for s, seen in pairs]
-            losses["distill_attention"] = torch.stack(parts).mean()
+            losses |= _attention_losses(scored, teacher.attention)
         if "student" in self.needs:
             losses |= self._student_losses(scored, batch, vision_output, teacher)
         if "lm_soft_topk" in weights:
@@ -161,6 +161,12 @@ class AllocatorLearner(nn.Module):
 
     def _base_alone(self):
         return nullcontext() if self.adapted is None else self.adapted.disable_adapter()
+
+
+def _attention_losses(scored: list[Scored], attention: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    pairs = zip(scored, attention, strict=True)
+    parts = [signals.attention_loss(image.value, image.temperature, seen) for image, seen in pairs]
+    return {"distill_attention": torch.stack(parts).mean()}
 
 
 def _means(found: dict[str, list]) -> dict[str, torch.Tensor]:

@@ -39,7 +39,8 @@ DEFAULT_SIGNALS = {
 
 
 AHEAD = """--ahead PAGES: the frozen base encodes so many pages before training, and every pass goes over them again, all questions
-of a page at once. Several times faster; for signals that need no pass of the language model."""
+of a page at once. Several times faster; for signals that need no pass of the language model, or the frozen one's alone
+(distill_attention, whose pass is made once)."""
 
 
 def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, questions: int = 1):
@@ -268,12 +269,12 @@ def _check_numbers(options: argparse.Namespace) -> None:
 def _check_ahead(options: argparse.Namespace) -> None:
     if not options.ahead:
         return
-    passes = [name for name in parse_signals(options.signals) if SIGNALS[name][0]]
+    passes = [name for name in parse_signals(options.signals) if set(SIGNALS[name][0]) - {"teacher"}]
     if passes or options.scorer not in ("arrcoc", "query_blind") or options.phase == 2:
         came = ", ".join(passes) or (f"--scorer {options.scorer}" if options.phase == 1 else "--phase 2")
         raise ValueError(
             f"--ahead {options.ahead} can't go with {came}, which needs the whole base in every step; pass signals on the scores "
-            "alone, such as evidence=1,mass=0.5, or leave --ahead out"
+            "alone, such as evidence=1,mass=0.5,distill_attention=0.1, or leave --ahead out"
         )
 
 
