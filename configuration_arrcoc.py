@@ -128,7 +128,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     gate_temperature: float | int = _dial(0.1, 1e-4, 10.0, "(relevance)")
     max_cell_pixels: int = _dial(16, 4, 32, "pixels")
     perspective_channels: int = _dial(16, 1, 1024, "channels")
-    scorer_hidden_size: int = _dial(64, 4, 4096, "channels")
+    scorer_hidden_size: int = _dial(64, 8, 4096, "channels")
     scorer_heads: int = _dial(8, 1, 64, "heads")
 
     def __post_init__(self, **kwargs):

@@ -28,7 +28,7 @@ LIMITS = [
     ("min_deepstack_levels", 0, 64),
     ("max_cell_pixels", 4, 32),
     ("perspective_channels", 1, 1024),
-    ("scorer_hidden_size", 4, 4096),
+    ("scorer_hidden_size", 8, 4096),
 ]
 WRONG_TYPES = [(name, value) for name in ("diversity", "max_cell_pixels") for value in ("0.2", None, True, [0.2])]
 WRONG_TYPES += [

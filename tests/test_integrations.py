@@ -64,7 +64,7 @@ def test_lora_trains_saves_loads_and_merges(with_allocator, model, batch, tmp_pa
 
 def test_lora_with_the_allocator_in_train_mode_reaches_the_adapter_of_pooled_tokens(tiny_config, new_model, batch):
     peft = pytest.importorskip("peft")
-    model = new_model(tiny_config(coarse_share=0.5))
+    model = new_model(tiny_config(coarse_share=0.9))
     config = peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["arrcoc"])
     wrapped = peft.get_peft_model(model, config).train()
     wrapped(**batch).loss.backward()
