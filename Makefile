@@ -7,7 +7,7 @@ TORCHVISION := .torchvision/0.28.0
 LMMS := .lmms/0.7.3
 
 IMAGE ?= demo/page.png
-BUDGET ?= 36
+BUDGET ?= 16
 MODEL ?= checkpoints/arrcoc-small
 DATA ?= world
 GEOMETRY ?= 2b

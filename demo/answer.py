@@ -152,7 +152,7 @@ def main(arguments: list[str] | None = None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--image", default=str(HERE / "page.png"), help="any picture that PIL reads")
     parser.add_argument("--question", nargs="+", default=default_questions(), help="one or several")
-    parser.add_argument("--budget", type=budget_of, default=36, help="visual tokens, a mode name or 'auto'")
+    parser.add_argument("--budget", type=budget_of, default=16, help="visual tokens, a mode name or 'auto'")
     parser.add_argument("--model", default=str(DEFAULT_CHECKPOINT), help="folder or Hub id, ARR-COC or stock Qwen3-VL")
     parser.add_argument("--out", type=Path, default=HERE / "out" / "overlay.png", help="the picture of the allocation")
     parser.add_argument("--max-new-tokens", type=int, default=32)

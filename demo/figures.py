@@ -1,6 +1,6 @@
 """Draws how a page is read: its 13 texture channels, its three scores, its relevance and its kept cells.
 
-python -m demo.figures --image demo/page.png --budget 36 --out docs/how_it_works.png
+python -m demo.figures --image demo/page.png --budget 16 --out docs/how_it_works.png
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--image", default=str(HERE / "page.png"))
     parser.add_argument("--question", default=default_questions()[0])
-    parser.add_argument("--budget", type=budget_of, default=36)
+    parser.add_argument("--budget", type=budget_of, default=16)
     parser.add_argument("--model", default=str(DEFAULT_CHECKPOINT))
     parser.add_argument("--out", type=Path, default=Path("docs/how_it_works.png"))
     options = parser.parse_args(arguments)

@@ -58,7 +58,7 @@ def test_a_run_writes_its_files_and_the_allocator_alone_loads_onto_its_base(trai
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 4
     lines = metrics(tmp_path)
     assert [line["step"] for line in lines if "evidence" in line] == [1, 2, 3, 4]
-    assert {"loss", "evidence", "distill_attention", "learning_rate"} <= lines[0].keys()
+    assert {"loss", "evidence", "mass", "learning_rate"} <= lines[0].keys()
     assert {p.name for p in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
     assert not any(p.name.startswith("model") for p in (tmp_path / "checkpoint-4").iterdir())
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
