@@ -1,6 +1,6 @@
 """Answers and kept evidence at several token budgets, for several ways to spend them; same weights, same pages, one run.
 
-    python -m evaluation.run --model checkpoints/arrcoc-small --data world --limit 800 --out results/training_free
+    python -m evaluation.run --model checkpoints/arrcoc-small --data world --limit 800 --out results/evaluation
 
 Prints tables and ends with one JSON line. Writes OUT.csv, OUT.png and, batch by batch, OUT.jsonl: a killed run started again
 with the same arguments goes on where it was.
@@ -82,7 +82,7 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
     parser.add_argument(
         "--timing", type=int, default=4, metavar="N", help="questions that the prefill is timed on; 0: off"
     )
-    parser.add_argument("--out", type=Path, default=Path("results/training_free"), help="OUT.csv, OUT.png, OUT.jsonl")
+    parser.add_argument("--out", type=Path, default=Path("results/evaluation"), help="OUT.csv, OUT.png, OUT.jsonl")
     parser.add_argument("--restart", action="store_true", help="overwrite the answers of another run in OUT.jsonl")
     options = parser.parse_args(arguments)
     if options.timing < 0:
