@@ -48,7 +48,7 @@ allocator: $(VENV)/.train
 	$(BIN)/python -m training.train_allocator --model $(MODEL) --reset --data $(DATA) --ahead 1500 --questions 8 --steps 2000 --batch-size 64 --out runs/allocator
 
 evaluate: $(VENV)/.train
-	$(BIN)/python -m evaluation.run --model $(MODEL) --data "$(EVALUATED)" --limit 330 --out results/world
+	$(BIN)/python -m evaluation.run --model $(MODEL) --data "$(EVALUATED)" --limit 330 --out results/evaluation
 
 figures: $(VENV)/.train
 	$(BIN)/python -m demo.figures

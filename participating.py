@@ -120,7 +120,7 @@ class ParticipatoryScorer(nn.Module):
         if query_mask.dtype != torch.bool or query_mask.shape != query.shape[:-1]:
             raise ValueError(
                 f"query_mask is {query_mask.dtype} of shape {tuple(query_mask.shape)}; wanted torch.bool of shape "
-                f"({query.shape[0]},), True where there is a token"
+                f"{tuple(query.shape[:-1])}, True where there is a token"
             )
 
 

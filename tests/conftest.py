@@ -163,6 +163,15 @@ def wake(model):
             parameter.fill_(1)
 
 
+@pytest.fixture(scope="session")
+def tiny_folder(tiny_model, processor, tmp_path_factory):
+    """A folder with a model of 60k parameters and the processor, without code files; not to be changed."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_model().save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="session", name="new_model")
 def new_model_fixture():
     """`new_model(config, awake=True, seed=0)`: a random model that the test may change."""

@@ -21,6 +21,7 @@ from arrcoc.attending import (
     straight_through_gates,
     suppress_similar,
 )
+from arrcoc.balancing import Balance
 
 GRIDS = [(1, 1, 1), (1, 1, 113), (1, 113, 1), (1, 7, 9), (2, 3, 5), (1, 16, 16)]
 
@@ -184,6 +185,17 @@ def test_suppress_similar_by_hand():
     after = suppress_similar(relevance, features, torch.tensor(0.5), 3)
     torch.testing.assert_close(after, torch.tensor([0.8, 0.3, 0.4]))
     assert torch.equal(suppress_similar(relevance, features, torch.tensor(0.0), 3), relevance)
+
+
+@pytest.mark.parametrize("diversity", [0.0, 0.25])
+def test_the_layer_suppresses_only_where_diversity_asks(diversity, new_model, tiny_config):
+    layer = new_model(tiny_config(diversity=diversity)).model.arrcoc
+    relevance, features = torch.tensor([[[0.9, 0.8], [0.2, 0.1]]]), torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])
+    strength = torch.tensor(2 * diversity)
+    balance = Balance(relevance, torch.zeros(3), torch.tensor(0.1), strength, 0.0)
+    value = layer.allocator(balance, {}, (1, 2, 2), 2, features).value
+    assert torch.equal(value, suppress_similar(relevance.flatten(), features, strength, 2))
+    assert torch.equal(value, relevance.flatten()) == (diversity == 0)
 
 
 def test_suppress_similar_uses_the_cosine_to_the_most_similar_higher_cell():

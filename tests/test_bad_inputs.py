@@ -405,19 +405,10 @@ def test_image_and_video_without_torchvision(processor, page, chat):
 # --- checkpoints
 
 
-@pytest.fixture(scope="module")
-def saved(tiny_model, processor, tmp_path_factory):
-    """A folder with a random model and the processor."""
-    folder = tmp_path_factory.mktemp("saved")
-    tiny_model().save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
-def folder(saved, tmp_path):
-    """A copy of `saved` of the test's own."""
-    return shutil.copytree(saved, tmp_path / "copy")
+def folder(tiny_folder, tmp_path):
+    """A copy of `tiny_folder` of the test's own."""
+    return shutil.copytree(tiny_folder, tmp_path / "copy")
 
 
 def edit_weights(folder, change):

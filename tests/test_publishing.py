@@ -27,15 +27,6 @@ REPO, TAG = "me/arrcoc", "v1"
 
 
 @pytest.fixture(scope="module")
-def tiny_folder(tiny_model, processor, tmp_path_factory):
-    """A checkpoint of 60k parameters, without code files of its own making."""
-    folder = tmp_path_factory.mktemp("tiny")
-    tiny_model().save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def staged(tiny_folder, tmp_path_factory):
     """A staged folder; not to be changed."""
     return staging.stage_release(staging.Source(str(tiny_folder)), tmp_path_factory.mktemp("staged") / "out")

@@ -17,7 +17,7 @@ from training.allocator_batches import AllocatorBatches
 
 TRAINED = "trained.safetensors"
 METRICS = "metrics.jsonl"
-_UNDECAYED = ("gate", "no_match_key", "glimpse", "bias", "norm")
+_UNDECAYED = ("gate", "glimpse", "bias", "norm")
 
 
 class MetricsFile(TrainerCallback):

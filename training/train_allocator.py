@@ -30,9 +30,10 @@ from training.data.world import GRIDS
 from training.scorers import SCORERS
 from training.signals import SIGNALS, parse_signals
 
+_OWN = "evidence=1,mass=0.5,early_evidence=1,early_distill=0.3"
 DEFAULT_SIGNALS = {
-    "arrcoc": "evidence=1,mass=0.5,early_evidence=1,early_distill=0.3",
-    "query_blind": "evidence=1,mass=0.5,early_evidence=1,early_distill=0.3",
+    "arrcoc": _OWN,
+    "query_blind": _OWN,
     "vision_selector": "lm_soft_topk=1,binarize=0.5",
     "glimpse_prune": "evidence=1",
 }
@@ -73,12 +74,12 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
 
 def training_arguments(options: argparse.Namespace) -> TrainingArguments:
     """Trainer's own options from ours."""
+    asked = options.questions if options.ahead else 1  # of each example, which is a page then
+    examples = math.ceil(options.batch_size / asked)
     arguments = TrainingArguments(
         output_dir=str(options.out),
         max_steps=options.steps,
-        per_device_train_batch_size=-(
-            -options.batch_size // (options.questions if options.ahead else 1)
-        ),  # ahead: pages
+        per_device_train_batch_size=examples,
         gradient_accumulation_steps=options.accumulate,
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
