@@ -1,14 +1,12 @@
 """Batches of pages as the model takes them: patches, token ids, labels, and where each character stands."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset
 
 from training.base_model import CELL, MERGE, PATCH, TEMPORAL_PATCH
 from training.tokenizer import build_tokenizer
@@ -27,7 +25,8 @@ class Batch:
     the right; `glyphs` (batch * cells, SLOTS) long, 0 where no character has its centre; `keys` (batch * cells,
     len(KEYS)) bool, the names that what stands in a cell can be asked for by; `pointers` (labelled places, cells) bool,
     in the order of the labels, the cells that each answer token is read from, all False where there are none; `asked`
-    (turns, len(KEYS)) bool, the names that each question asks by; `cells` (rows, columns)."""
+    (turns, len(KEYS)) bool, the names that each question asks by; `cells` (rows, columns); `kept` (batch, count) long, the
+    raster index of the cells that are shown, `None` for all: then `glyphs`, `keys` and `pointers` speak of these alone."""
 
     images: torch.Tensor
     input_ids: torch.Tensor
@@ -37,6 +36,7 @@ class Batch:
     pointers: torch.Tensor
     asked: torch.Tensor
     cells: tuple[int, int]
+    kept: torch.Tensor | None = None
 
 
 @lru_cache(maxsize=1)
@@ -148,6 +148,23 @@ def patches(images: torch.Tensor) -> torch.Tensor:
     return cut.reshape(-1, 3 * TEMPORAL_PATCH * PATCH * PATCH)
 
 
+def labelled_places(labels: torch.Tensor) -> torch.Tensor:
+    """(2, n): the row, and the place that predicts it, of each of the n labels of `labels` (batch, length)."""
+    return (labels[:, 1:] != IGNORED).nonzero().T
+
+
+def image_start(input_ids: torch.Tensor) -> int:
+    """The place of the first image token, the same in every row."""
+    return int((input_ids[0] == _ids("<|image_pad|>")[0]).int().argmax())
+
+
+def opens_answer(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """(n,) bool: which of the `labelled_places` begin an answer: those with nothing labelled just before."""
+    begins = torch.ones_like(rows, dtype=torch.bool)
+    begins[1:] = (rows[1:] != rows[:-1]) | (places[1:] != places[:-1] + 1)
+    return begins
+
+
 def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) -> Batch:
     """The batch of `size` pages that belongs to the stage and the seed; its grid is drawn too where it is not given."""
     random = Random(stable_hash(f"batch {split} {seed}"))
@@ -178,21 +195,3 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
         pointers=stacked([pointer_targets(points, shown) for _, _, points in conversations]),
         asked=torch.tensor([asked_names(q.text) for page in pages for q in page.questions[:asked]]), cells=shown,
     )  # fmt: skip
-
-
-class Batches(IterableDataset):
-    """The endless stream of a stage's training batches from step `start` on; batch `i` depends on `i`, the seed and the
-    process's `rank` alone, its grid on `i` and the seed."""
-
-    def __init__(self, stage, seed: int, start: int, size: int, rank: int = 0):
-        self.stage, self.seed, self.start, self.size, self.rank = stage, seed, start, size, rank
-
-    def __iter__(self) -> Iterator[Batch]:
-        worker = torch.utils.data.get_worker_info()
-        first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        step = self.start + first
-        while True:
-            number = self.seed * 1_000_003 + step
-            cells, shown = Random(number).choice(self.stage.grids)
-            yield make_batch(self.stage, "train", number * 8 + self.rank, self.size, cells, shown)
-            step += stride

@@ -23,6 +23,7 @@ class Stage:
     letters_only: bool = False  # only the vision half learns, from the glyph loss
     learning_rate: float = 1.0  # times the run's
     questions: int = 1  # asked of a page at most
+    left_out: float = 0.0  # share of the batches that have cells left out, see `training.leaving_out`
     scaled_styles: tuple[Style, ...] = ()  # shown on fewer cells, where a small print would be lost; `styles` if none
 
     def styles_of(self, cells: tuple[int, int], shown: tuple[int, int]) -> tuple[Style, ...]:
@@ -68,6 +69,6 @@ STAGES = (
           letters_only=True, learning_rate=2.0),
     Stage("one field", (_ONE, replace(_ONE, fonts=PLAIN_FONTS)), _SMALL, pass_mark=0.5),
     Stage("several fields", (_FEW, _FEW, _ONE), _SMALL, pass_mark=0.6, questions=2),
-    Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3,
+    Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.5,
           scaled_styles=(_ONE, replace(_FEW, font_sizes=(14, 22)), KINDS["scene"])),
 )  # fmt: skip

@@ -7,8 +7,9 @@ from torch import nn
 from torch.nn import functional
 from transformers import Qwen3VLForConditionalGeneration
 
+from arrcoc.encoding import encode_cells
 from training.base_model import MERGE
-from training.batches import GLYPHS, IGNORED, SLOTS, Batch, patches
+from training.batches import GLYPHS, IGNORED, SLOTS, Batch, image_start, labelled_places, opens_answer, patches
 from training.speed import POINTER_LAYERS, one_grid
 from training.world.words import KEYS
 
@@ -69,12 +70,25 @@ def _positions(model: Qwen3VLForConditionalGeneration, cells: tuple[int, int], s
     return model.model.get_rope_index(torch.zeros(1, length, dtype=torch.long), kinds, image_grid_thw=grid)[0]
 
 
+def _batch_positions(model: Qwen3VLForConditionalGeneration, batch: Batch, start: int) -> torch.Tensor:
+    # (3, batch, length): those of the whole page, without the cells that are left out
+    size, length = batch.input_ids.shape
+    if batch.kept is None:
+        return _positions(model, batch.cells, start, length).expand(3, size, length)
+    cells, count = batch.cells[0] * batch.cells[1], batch.kept.shape[1]
+    whole = _positions(model, batch.cells, start, length + cells - count)[:, 0]
+    before, after = whole[:, :start], whole[:, start + cells :]
+    shown = whole[:, start : start + cells][:, batch.kept]
+    return torch.cat([before[:, None].expand(3, size, -1), shown, after[:, None].expand(3, size, -1)], -1)
+
+
 def _image_features(model: Qwen3VLForConditionalGeneration, batch: Batch):
     size = len(batch.images)
     grid = torch.tensor([[1, batch.cells[0] * MERGE, batch.cells[1] * MERGE]] * size, device=model.device)
     pixels = patches(batch.images.to(model.device))
-    extra = one_grid(model, len(pixels) // size, size)
-    return model.model.get_image_features(pixels, grid, return_dict=True, **extra)
+    kept = [None] * size if batch.kept is None else list(batch.kept.to(model.device))
+    shown = batch.cells[0] * batch.cells[1] if batch.kept is None else batch.kept.shape[1]
+    return encode_cells(model.model.visual, pixels, grid, kept, **one_grid(model, shown * MERGE**2, size))
 
 
 def answer_logits(
@@ -85,14 +99,13 @@ def answer_logits(
     Padding needs no mask: it stands at the right, behind everything that is labelled.
     """
     device = model.device
-    size, length = batch.input_ids.shape
-    start = int((batch.input_ids[0] == model.config.image_token_id).int().argmax())
-    positions = _positions(model, batch.cells, start, length).to(device)
+    start = image_start(batch.input_ids)
+    positions = _batch_positions(model, batch, start).to(device)
     features = _image_features(model, batch)
     tokens = torch.cat(features.pooler_output)
     hidden = model.model(
         input_ids=batch.input_ids.to(device), mm_encoder_outputs={"image": features},
-        position_ids=positions.expand(3, size, length), use_cache=False,
+        position_ids=positions, use_cache=False,
     ).last_hidden_state  # fmt: skip
     labels = batch.labels[:, 1:].to(device)
     labelled = labels != IGNORED
@@ -122,11 +135,11 @@ def pointer_loss(model, batch: Batch) -> torch.Tensor:
     """How little of the pointer heads' attention falls on the cells that each answer token is read from: the mean of
     -log of that share, over the attention that the last forward kept. The first token of an answer, which alone has to
     find the place, counts several times."""
-    rows, places = (batch.labels[:, 1:] != IGNORED).nonzero().to(model.device).T
+    rows, places = labelled_places(batch.labels).to(model.device)
     pointers = batch.pointers.to(model.device)
-    start = int((batch.input_ids[0] == model.config.image_token_id).int().argmax())
+    start = image_start(batch.input_ids)
     pointed, total = pointers.any(-1), 0.0
-    weight = torch.where(_opens_answer(rows, places), _FIRST_WEIGHT, 1.0)[pointed, None]
+    weight = torch.where(opens_answer(rows, places), _FIRST_WEIGHT, 1.0)[pointed, None]
     if not pointed.any():
         return torch.zeros((), device=model.device)
     for number in POINTER_LAYERS:
@@ -137,17 +150,10 @@ def pointer_loss(model, batch: Batch) -> torch.Tensor:
     return total / len(POINTER_LAYERS)
 
 
-def _opens_answer(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    # (labels,) bool: where nothing labelled stands just before, an answer begins
-    begins = torch.ones_like(rows, dtype=torch.bool)
-    begins[1:] = (rows[1:] != rows[:-1]) | (places[1:] != places[:-1] + 1)
-    return begins
-
-
 def question_states(model, batch: Batch) -> torch.Tensor:
     """(turns, hidden) what the first pointer layer reads at the end of each question, from the last forward."""
-    rows, places = (batch.labels[:, 1:] != IGNORED).nonzero().to(model.device).T
-    ends = _opens_answer(rows, places)
+    rows, places = labelled_places(batch.labels).to(model.device)
+    ends = opens_answer(rows, places)
     return model.model.language_model.layers[POINTER_LAYERS[0]].self_attn.kept_input[rows[ends], places[ends]]
 
 
@@ -157,7 +163,8 @@ def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> di
     with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
         logits, labels, tokens = answer_logits(model, batch)
         glyphs = glyph_head.loss(tokens, batch.glyphs.to(model.device))
-        keys = glyph_head.key_loss(tokens, batch.keys)
+        # a cell can't know its names where the labels that say so are left out
+        keys = glyph_head.key_loss(tokens, batch.keys) if batch.kept is None else tokens.new_zeros(())
         asked = glyph_head.asked_loss(question_states(model, batch), batch.asked)
     language = functional.cross_entropy(logits.float(), labels)
     pointers = pointer_loss(model, batch)

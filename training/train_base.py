@@ -18,10 +18,11 @@ from tqdm import tqdm
 
 from training import parallel
 from training.base_model import HEADS, build_model, export
-from training.batches import Batches, make_batch
+from training.batches import make_batch
 from training.curriculum import STAGES, Stage
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
+from training.stream import Batches
 
 
 class Trainer:

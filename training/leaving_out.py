@@ -1,0 +1,58 @@
+"""Pages with some cells left out before the vision tower, as it sees them when only what a question needs is encoded."""
+
+from dataclasses import replace
+from random import Random
+
+import torch
+from torch.nn import functional
+
+from training.base_model import CELL
+from training.batches import IGNORED, Batch, image_start, labelled_places, opens_answer
+
+_INK = 16  # a cell is empty if its pixels differ by no more than this, of 255
+_COUNTS = (36, 49, 64, 96, 100, 126)  # of cells that can be kept: those of whole pages, so that compiled layers know them
+_WHOLE = 0.75  # of the pages keep all that their questions name
+
+
+def leave_out(batch: Batch, random: Random) -> Batch:
+    """The batch with as many cells of each page left out; itself where a page needs more than can be kept.
+
+    What stays, in this order: the cells that answers are read from, those that hold a name that a question of the page asks
+    by, then any others. On half of the pages, and where an answer is read from no place, empty ones go before they do.
+    """
+    size, cells = len(batch.images), batch.cells[0] * batch.cells[1]
+    rows, places = labelled_places(batch.labels)
+    read = torch.zeros(size, cells).index_add(0, rows, batch.pointers.float()) > 0
+    turns = rows[opens_answer(rows, places)]
+    names = torch.zeros(size, batch.asked.shape[1]).index_add(0, turns, batch.asked.float()) > 0
+    asked = (batch.keys.view(size, cells, -1) & names[:, None]).any(-1)
+    nowhere = torch.zeros(size).index_add(0, rows, (~batch.pointers.any(-1)).float()) > 0
+    generator = torch.Generator().manual_seed(random.getrandbits(48))
+    empty_first = nowhere | (torch.rand(size, generator=generator) < 0.5)
+    wanted = torch.rand(size, cells, generator=generator) + (_inked(batch) & empty_first[:, None])
+    wanted += 4 * asked + 8 * read
+    least = max(read.sum(-1).max(), (read | asked).sum(-1).float().quantile(_WHOLE))
+    counts = [count for count in _COUNTS if least <= count < cells]
+    if not counts:
+        return batch
+    count = random.choice(counts)
+    kept = wanted.topk(count, -1).indices.sort(-1).values
+    start = image_start(batch.input_ids)
+    by_page = (kept + torch.arange(size)[:, None] * cells).flatten()
+
+    def without(ids: torch.Tensor) -> torch.Tensor:
+        short = torch.cat([ids[:, :start], ids[:, start + cells - count :]], 1)
+        return functional.pad(short, (0, -short.shape[1] % 16), value=IGNORED)
+
+    return replace(
+        batch, kept=kept, input_ids=without(batch.input_ids).clamp(min=0), labels=without(batch.labels),
+        glyphs=batch.glyphs[by_page], keys=batch.keys[by_page],
+        pointers=batch.pointers.gather(1, kept[rows]),
+    )  # fmt: skip
+
+
+def _inked(batch: Batch) -> torch.Tensor:
+    # (pages, cells) bool: what is not empty
+    tall, wide = batch.cells
+    cut = batch.images.view(len(batch.images), tall, CELL, wide, CELL, 3)
+    return (cut.amax((2, 4)).int() - cut.amin((2, 4)).int()).amax(-1).flatten(1) > _INK

@@ -1,0 +1,30 @@
+"""The endless stream of a stage's training batches."""
+
+from collections.abc import Iterator
+from random import Random
+
+import torch
+from torch.utils.data import IterableDataset
+
+from training.batches import Batch, make_batch
+from training.leaving_out import leave_out
+
+
+class Batches(IterableDataset):
+    """Training batches from step `start` on; batch `i` depends on `i`, the seed and the process's `rank` alone, its grid
+    and whether cells are left out on `i` and the seed."""
+
+    def __init__(self, stage, seed: int, start: int, size: int, rank: int = 0):
+        self.stage, self.seed, self.start, self.size, self.rank = stage, seed, start, size, rank
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = torch.utils.data.get_worker_info()
+        first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        step = self.start + first
+        while True:
+            number = self.seed * 1_000_003 + step
+            random = Random(number)
+            cells, shown = random.choice(self.stage.grids)
+            batch = make_batch(self.stage, "train", number * 8 + self.rank, self.size, cells, shown)
+            yield leave_out(batch, random) if random.random() < self.stage.left_out else batch
+            step += stride
