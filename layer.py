@@ -10,8 +10,9 @@ from torch import nn
 from .attending import Allocation, attend, flat_index, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
 from .knowing import Float32Linear, InformationScorer, NeutralLinear, PerspectivalScorer
-from .looking import PATCH_FEATURES, Glance, cell_contrast, cell_patches
+from .looking import Glance, cell_contrast
 from .participating import ParticipatoryScorer
+from .reading import READ_FEATURES, CellReader
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 
@@ -146,10 +147,11 @@ class ARRCOCLayer(nn.Module):
             config.scorer_hidden_size,
             config.scorer_heads,
         )
-        # Stage 1: the question meets a little picture of each cell, before the vision tower.
+        # Stage 1: the question meets what a small network reads of each cell, before the vision tower.
+        self.reader = CellReader()
         self.early_participation = ParticipatoryScorer(
             len(TEXTURE_CHANNELS),
-            PATCH_FEATURES,
+            READ_FEATURES,
             [],
             text.hidden_size,
             config.scorer_hidden_size,
@@ -187,23 +189,25 @@ class ARRCOCLayer(nn.Module):
                 information=self.information(canvas, grid[1:]),
                 perspective=self.perspective(texture),
                 contrast=cell_contrast(canvas, grid[1:]),
-                patches=cell_patches(canvas, grid[1:]),
+                canvas=canvas,
             )
 
     def rate(self, glance: Glance, query: torch.Tensor, mask: torch.Tensor | None = None) -> Glance:
-        """`glance` with `early`: which cells are worth encoding for the question `query`, see `forward`.
+        """`glance` with `early`, which cells are worth encoding for the question `query` (see `forward`), and `read`.
 
         Several questions (Q, Tq, text hidden size) with `mask` (Q, Tq), False at padding, give an `early` of (Q, h * w).
         """
         with torch.autocast(query.device.type, enabled=False):
             asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
             weights = self.balancer.weights
+            read = self.reader(glance.canvas, glance.texture.shape[1:]) if glance.read is None else glance.read
             parts = (
                 weights["information"] * glance.information,
                 weights["perspective"] * glance.perspective,
-                weights["participation"] * self.early_participation(glance.texture, glance.patches, [], query, asked),
+                weights["participation"] * self.early_participation(glance.texture, read, [], query, asked),
             )
-            return replace(glance, early=sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6))
+            early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
+            return replace(glance, early=early, read=read)
 
     def forward(
         self,
@@ -227,6 +231,8 @@ class ARRCOCLayer(nn.Module):
             glance: stage 1 of this image, from `look`.
         """
         glance = self.look(image, grid) if glance is None else glance
+        # no gradient enters the frozen base through the scores
+        merger_inputs, levels = merger_inputs.detach(), [level.detach() for level in levels]
         with torch.autocast(merger_inputs.device.type, enabled=False):
             asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
             maps = (

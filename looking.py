@@ -11,8 +11,6 @@ from .texture import cell_geometry
 
 # "auto" never drops a cell one of whose pixels differs from its surroundings by more than this, in any channel of [0, 1].
 EMPTY_CONTRAST = 8 / 255
-PATCH_SIDE = 8  # pixels: side of the little picture of each cell that stage 1 reads
-PATCH_FEATURES = 3 * PATCH_SIDE**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +21,9 @@ class Glance:
         texture: (13, h, w) texture array.
         information, perspective: (h, w) score maps that need no vision features.
         contrast: (h, w), see `cell_contrast`.
-        patches: (h * w, `PATCH_FEATURES`), see `cell_patches`.
-        early: (h * w,) relevance from texture and question alone, with its gradient; `None` where it was not asked for.
+        canvas: (3, h * p, w * p) in [0, 1], see `pixel_canvas`.
+        early: (h * w,) relevance from raw image and question alone, with its gradient; `None` where it was not asked for.
+        read: (h * w, `READ_FEATURES`) what `early` was made of, with its gradient; `None` likewise.
         cells: (M,) raster index of the cells to encode, ascending; `None` for all.
     """
 
@@ -32,17 +31,10 @@ class Glance:
     information: torch.Tensor
     perspective: torch.Tensor
     contrast: torch.Tensor
-    patches: torch.Tensor
+    canvas: torch.Tensor
     early: torch.Tensor | None = None
+    read: torch.Tensor | None = None
     cells: torch.Tensor | None = None
-
-
-def cell_patches(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
-    """(h * w, `PATCH_FEATURES`): each cell of a canvas in [0, 1] as a little picture, channels first."""
-    height, width, _ = cell_geometry(canvas, grid_hw)
-    small = F.interpolate(canvas[None], (height * PATCH_SIDE, width * PATCH_SIDE), mode="area")[0]
-    cells = small.view(3, height, PATCH_SIDE, width, PATCH_SIDE).permute(1, 3, 0, 2, 4)
-    return cells.reshape(height * width, PATCH_FEATURES)
 
 
 def cell_contrast(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:

@@ -19,7 +19,7 @@ from .attending import Allocation
 from .checkpoint import check_loaded
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
 from .encoding import EncodedImages
-from .knowing import NeutralLinear, PerspectivalScorer
+from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
 from .participating import ParticipatoryScorer
 from .placement import (
@@ -49,7 +49,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
 
     def _init_weights(self, module: nn.Module):
         super()._init_weights(module)
-        if isinstance(module, NeutralLinear | ParticipatoryScorer | PerspectivalScorer):
+        if isinstance(module, Float32Conv2d | NeutralLinear | ParticipatoryScorer | PerspectivalScorer):
             module.reset_parameters()  # through torch.nn.init, which leaves tensors from a checkpoint alone
 
     @can_return_tuple

@@ -73,8 +73,8 @@ class ParticipatoryScorer(nn.Module):
         (h * w, size) per entry of `level_sizes`, possibly none: the visual tokens and what DeepStack adds; query
         (Tq, query_size), query_mask (Tq,) bool, False at padding, or several questions (Q, Tq, query_size) with (Q, Tq),
         which give (Q, h, w); encoded (M,) long, ascending, the cells that the features
-        have rows of, `None` for all: the others get the lowest score of these. Features and question are detached: no
-        gradient enters the frozen base through the scores. Raises ValueError on any other shape.
+        have rows of, `None` for all: the others get the lowest score of these. The question is detached: no gradient enters
+        the frozen base's embeddings. Raises ValueError on any other shape.
         """
         height, width = check_texture(texture, self.texture_channels)
         features = (merger_inputs, *levels)
@@ -83,7 +83,7 @@ class ParticipatoryScorer(nn.Module):
             rows = texture.flatten(1).T
             cells = self.texture_projection(rows if encoded is None else rows[encoded])
             for feature, projection in zip(features, self.feature_projections, strict=True):
-                cells = cells + projection(_normalised(feature.detach()))
+                cells = cells + projection(_normalised(feature))
             cells = _normalised(cells)  # (cells, hidden)
             # Padding may hold anything, NaN too: it must not reach the products.
             query = query.detach().float().masked_fill(~query_mask[..., None], 0)

@@ -24,6 +24,7 @@ CODE_FILES = (
     "placement.py",
     "placing.py",
     "processing_arrcoc.py",
+    "reading.py",
     "seeing.py",
     "texture.py",
 )

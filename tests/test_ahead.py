@@ -22,7 +22,9 @@ def source():
 def learner(new_model, tiny_config):
     """A learner whose gates are open, so that the question counts."""
     model = new_model(tiny_config(diversity=0.0))
-    return AllocatorLearner(model, parse_signals("evidence,mass,early_evidence,early_distill,distill_attention"))
+    return AllocatorLearner(
+        model, parse_signals("evidence,mass,early_evidence,early_distill,early_features,distill_attention")
+    )
 
 
 @pytest.mark.parametrize("blind", [False, True], ids=["asked", "blind"])
@@ -38,7 +40,8 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
         for ours, theirs in zip(
             page_scores(learner.model, page, batch["image_token_counts"], blind), expected, strict=True
         ):
-            torch.testing.assert_close(ours.value, theirs.output.relevance.flatten(), rtol=0, atol=5e-3)
+            relevance = theirs.output.relevance.flatten()
+            assert (ours.value - relevance).norm() < 0.03 * (relevance - relevance.mean()).norm()
             torch.testing.assert_close(ours.early, theirs.early, rtol=0, atol=1e-4)
             torch.testing.assert_close(ours.temperature, theirs.temperature, rtol=1e-3, atol=0)
             assert (ours.grid, ours.budget) == (theirs.grid, theirs.budget)

@@ -130,9 +130,11 @@ def test_each_signal_reaches_its_whole_stage_by_the_second_step_and_never_the_ba
         seen |= {key for key, p in parameters.items() if p.grad is not None and p.grad.any()}
         optimizer.step()
     # stage 1 has signals of its own, which reach the perspective that both stages use too
-    stage_one = {key for key in parameters if key.startswith("early_")}
+    reader = {key for key in parameters if key.startswith("reader.")}
+    stage_one = reader | {key for key in parameters if key.startswith("early_")}
     shared = {key for key in parameters if key.startswith("perspective.")}
-    assert seen == (stage_one | shared if name.startswith("early_") else set(parameters) - stage_one)
+    taught = {"early_features": reader, "early_evidence": stage_one | shared, "early_distill": stage_one | shared}
+    assert seen == taught.get(name, set(parameters) - stage_one)
     assert all(p.grad is None for key, p in learner.model.named_parameters() if ".arrcoc." not in key)
 
 
@@ -255,6 +257,20 @@ def test_stage_one_learns_to_keep_what_is_wanted():
     assert signals.early_loss(early.detach() + 5 * target, temperature, target) < 1e-3
     assert signals.early_loss(early, temperature, torch.zeros(30)) is None
     assert signals.early_loss(early, temperature, torch.ones(30)) is None
+
+
+def test_a_guess_is_measured_against_tokens_of_mean_0_and_variance_1():
+    tokens = torch.tensor([[1.0, 3.0], [20.0, 10.0]])
+    assert float(signals.guess_loss(torch.tensor([[-1.0, 1.0], [1.0, -1.0]]), tokens)) == pytest.approx(0, abs=1e-4)
+    assert float(signals.guess_loss(torch.zeros(2, 2), tokens)) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_guesses_tokens_is_trained_beside_the_allocator_and_not_saved_with_it(tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "early_features")
+    learner(**batch_for(learner))["loss"].backward()
+    assert all(parameter.grad.any() for parameter in learner.guess.parameters())
+    assert not any("guess" in name for name, _ in learner.model.named_parameters())
+    assert new_learner(tiny_config, new_model, "evidence").guess is None
 
 
 def test_a_picture_asked_twice_is_encoded_once_and_alike(tiny_config, new_model, make_inputs, page):

@@ -29,7 +29,8 @@ def learning(model):
     """The allocator's parameters that the loss reaches by name; stage 1's are asked only where cells are left out."""
     asked = model.config.encode_ratio != 1
     parameters = model.model.arrcoc.named_parameters()
-    return {name: parameter for name, parameter in parameters if asked or "early_participation" not in name}
+    stage_one = ("early_participation", "reader")
+    return {name: parameter for name, parameter in parameters if asked or not any(part in name for part in stage_one)}
 
 
 def freeze_base(model):

@@ -295,5 +295,6 @@ def test_the_loss_reaches_stage_one(tiny_config, new_model, make_inputs, page):
     model, inputs = new_model(tiny_config()).train(), make_inputs(page(), token_budget=10)
     with torch.enable_grad():
         model(**inputs, labels=inputs["input_ids"], encode_ratio=0.4).loss.backward()
-    for name, parameter in model.model.arrcoc.early_participation.named_parameters():
+    layer = model.model.arrcoc
+    for name, parameter in (*layer.early_participation.named_parameters(), *layer.reader.named_parameters()):
         assert 0 < parameter.grad.abs().max() < math.inf, name

@@ -110,7 +110,7 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool) ->
     with torch.autocast(query.device.type, enabled=False):
         texture = page.glance.texture
         needed = layer.participation(texture, page.merger_inputs, page.levels, query, mask)
-        early = layer.rate(page.glance, query, mask).early
+        rated = layer.rate(page.glance, query, mask)
         looked = replace(page.glance, perspective=layer.perspective(texture))  # it is trained too
         scored = []
         for number, budget in enumerate(budgets.tolist()):
@@ -122,7 +122,8 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool) ->
             scores = {name: score[None] for name, score in maps.items()}
             balance = layer.balancer(scores, query[number][mask[number]], budget)
             value = balance.relevance.flatten()
-            scored.append(
-                Scored(value, balance.temperature, page.grid, budget, {}, balance.tensions, early=early[number])
-            )
+            stage = {"early": rated.early[number]}
+            if number == 0:
+                stage |= {"read": rated.read, "tokens": page.levels[0]}
+            scored.append(Scored(value, balance.temperature, page.grid, budget, {}, balance.tensions, **stage))
     return scored

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
+from arrcoc.reading import READ_FEATURES
 from training import signals
 from training.ahead import page_scores
 from training.allocator import base_fingerprint
@@ -32,6 +33,10 @@ class AllocatorLearner(nn.Module):
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer
         layer.requires_grad_(True)
+        # only to learn by: guesses visual tokens from what stage 1 reads
+        self.guess = None
+        if "early_features" in weights and self.baseline is None:
+            self.guess = nn.Linear(READ_FEATURES, model.config.vision_config.out_hidden_size)
         self.tuned: list[nn.Module] = []  # parts of the language model that are trained too
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
@@ -105,6 +110,9 @@ class AllocatorLearner(nn.Module):
                 found.setdefault("mass", []).append(signals.mass_loss(value, temperature, target))
             if image.early is not None:
                 found |= self._early_losses(image, cells, found)
+            if self.guess is not None and image.read is not None:
+                guess = signals.guess_loss(self.guess(image.read), image.tokens)
+                found.setdefault("early_features", []).append(guess)
             if "binarize" in self.weights:
                 found.setdefault("binarize", []).append(signals.binarize_loss(value, temperature, image.budget))
             if "entropy" in self.weights:

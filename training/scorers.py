@@ -29,6 +29,8 @@ class Scored:
         tensions: (3,), where the scorer has any.
         output: the layer's own decision, where it is the scorer.
         early: (cells,) stage 1's scores, where it has any.
+        read, tokens: (cells, size) each, what stage 1 reads of the image and its visual tokens; once for each image, and
+            `None` where it is asked something else.
     """
 
     value: torch.Tensor
@@ -39,6 +41,8 @@ class Scored:
     tensions: torch.Tensor | None = None
     output: ARRCOCOutput | None = None
     early: torch.Tensor | None = None
+    read: torch.Tensor | None = None
+    tokens: torch.Tensor | None = None
 
     @property
     def is_full(self) -> bool:
@@ -110,10 +114,11 @@ def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
         query, mask = blind_query(model, len(query), query.device)
     counts = batch["image_token_counts"].tolist()
     textures = batch["texture_images"]
-    glances = model.model.rated_glances(grid, textures, query, mask, repeats(batch))
+    again = repeats(batch)
+    glances = model.model.rated_glances(grid, textures, query, mask, again)
     outputs = model.model.decide(vision_output, grid, counts, textures, query, mask, glances=glances)
     scored = []
-    for output, count in zip(outputs, counts, strict=True):
+    for number, (output, count) in enumerate(zip(outputs, counts, strict=True)):
         dials = {
             "coverage_floor": layer.allocator.coverage_floor,
             "coarse_share": output.balance.coarse_share,
@@ -121,8 +126,10 @@ def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
             "num_levels": layer.allocator.num_levels,
         }
         balance, value, grid_of = output.balance, output.value, output.allocation.grid
-        early = output.glance.early
-        scored.append(Scored(value, balance.temperature, grid_of, count, dials, balance.tensions, output, early))
+        stage = {"early": output.glance.early}
+        if not again[number]:
+            stage |= {"read": output.glance.read, "tokens": vision_output.pooler_output[number]}
+        scored.append(Scored(value, balance.temperature, grid_of, count, dials, balance.tensions, output, **stage))
     return scored
 
 

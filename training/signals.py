@@ -21,6 +21,7 @@ SIGNALS = {
     "distill_attention": (("teacher",), "KL from the full model's attention over the image to the scores' softmax"),
     "early_evidence": ((), "stage 1: log loss of the evidence cells in the soft top third of its scores"),
     "early_distill": ((), "stage 1: the same of the cells that stage 2 chooses"),
+    "early_features": ((), "stage 1: mean squared error of the visual tokens, guessed from what it reads of the cells"),
     "binarize": ((), "BCE of the soft top-k against its own hard top-k, its weight rising with the progress"),
     "entropy": ((), "entropy of the scores' softmax, in [0, 1]"),
     "tension": ((), "mean square of the tensions, in [0, 1]"),
@@ -119,6 +120,11 @@ def early_loss(early: torch.Tensor, temperature: torch.Tensor, target: torch.Ten
         return None
     share = soft_topk(early, count, temperature).clamp_min(1e-6)
     return -(share.log() * target).sum() / target.sum()
+
+
+def guess_loss(guessed: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Mean squared error of `guessed` against `tokens`, both (cells, size), each token at mean 0 and variance 1."""
+    return F.mse_loss(guessed.float(), F.layer_norm(tokens.float(), tokens.shape[-1:]))
 
 
 def binarize_loss(value: torch.Tensor, temperature: torch.Tensor, budget: int) -> torch.Tensor | None:
