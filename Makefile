@@ -13,7 +13,7 @@ DATA ?= world
 GEOMETRY ?= 2b
 EVALUATED ?= world?grids=12x12
 
-.PHONY: demo app test app-test docs-test lmms-test lint matrix train allocator evaluate figures stage check benchmark clean
+.PHONY: demo app test app-test docs-test lmms-test lint types matrix train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image "$(IMAGE)" $(if $(QUESTION),--question "$(QUESTION)") --budget "$(BUDGET)" --model "$(MODEL)"
@@ -56,9 +56,12 @@ figures: $(VENV)/.train
 stage: $(VENV)/.installed
 	$(BIN)/python upload.py stage staged --checkpoint "$(MODEL)"
 
-check: lint
+types: $(VENV)/.dev
 	rm -rf build/checked
 	$(BIN)/python upload.py stage build/checked --checkpoint "$(MODEL)"
+	cd build && ../$(BIN)/mypy --config-file ../pyproject.toml -p checked
+
+check: lint types
 	$(BIN)/python upload.py check build/checked
 
 benchmark: $(VENV)/.train

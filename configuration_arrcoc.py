@@ -168,7 +168,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         super().__setattr__(name, value)
 
 
-def _refuse_misspelt(config_class: type, name: str):
+def _refuse_misspelt(config_class: Any, name: str):
     """Raises ValueError where `name` is no attribute of the config but looks like one of the dials."""
     if name.startswith("_") or name in config_class.__dataclass_fields__ or hasattr(config_class, name):
         return

@@ -2,6 +2,7 @@
 
 import weakref
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +69,7 @@ class CoarseView:
         grid: (t, h, w) in patches.
         positions: (C, 3) long, (t, row, column) on the image's own merged grid of the middle of what each token covers.
         covers: (h * w,) long, the coarse token of each cell.
-        tokens, deepstack: (C, size) and one (C, size) per level, once it is encoded.
+        tokens, deepstack: (C, size) and one (C, size) per level, once it is encoded; `None` and nothing before.
     """
 
     factor: int
@@ -77,7 +78,7 @@ class CoarseView:
     positions: torch.Tensor
     covers: torch.Tensor
     tokens: torch.Tensor | None = None
-    deepstack: list[torch.Tensor] | None = None
+    deepstack: list[torch.Tensor] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -162,7 +163,7 @@ class EncodedImages:
         allocation_mode, coarse_tokens: the mode that they were encoded for.
     """
 
-    vision: object
+    vision: Any
     glances: list[Glance | None]
     views: list[CoarseView | None]
     image_grid_thw: torch.Tensor
@@ -176,7 +177,8 @@ class EncodedImages:
         Raises:
             ValueError: saying what differs.
         """
-        if self.owner() is not model:
+        own = self.owner() is model
+        if not own:
             raise ValueError("encoded_images was made by another model; call encode_images() of this one")
         came, dtype = self.vision.pooler_output[0], model.visual.dtype
         if came.dtype != dtype and not torch.is_autocast_enabled(came.device.type):

@@ -246,13 +246,13 @@ class ARRCOCLayer(nn.Module):
             output = replace(output, glance=glance)
         if output.gates is None or glance.cells is None or glance.early is None:
             return output
-        return replace(output, gates=output.gates * self._early_gates(glance, output))
+        gates = _early_gates(glance.early, glance.cells, flat_index(output.allocation), balance.temperature)
+        return replace(output, gates=output.gates * gates)
 
-    def _early_gates(self, glance: Glance, output: ARRCOCOutput) -> torch.Tensor:
-        # Gates of value 1 that carry the loss to stage 1 too, which chose what stage 2 could choose from.
-        left_out = torch.ones_like(glance.early, dtype=torch.bool).index_fill(0, glance.cells, False)
-        highest, lowest = glance.early[left_out].max(), glance.early[glance.cells].min()
-        middle = (highest + lowest).detach() / 2
-        kept = glance.early[flat_index(output.allocation)]
-        soft = torch.sigmoid((kept - middle) / output.balance.temperature)
-        return 1 + (soft - soft.detach())
+
+def _early_gates(early: torch.Tensor, encoded: torch.Tensor, kept: torch.Tensor, temperature) -> torch.Tensor:
+    # Gates of value 1 that carry the loss to stage 1 too, which chose what stage 2 could choose from.
+    left_out = torch.ones_like(early, dtype=torch.bool).index_fill(0, encoded, False)
+    middle = (early[left_out].max() + early[encoded].min()).detach() / 2
+    soft = torch.sigmoid((early[kept] - middle) / temperature)
+    return 1 + (soft - soft.detach())

@@ -67,12 +67,14 @@ def choose_to_encode(
     call empty, whatever is asked.
     """
     cells = math.prod(grid)
-    if encode_ratio == "auto":
+    if isinstance(encode_ratio, str):  # "auto"
         told = glance.contrast.flatten() > EMPTY_CONTRAST
         count = max(int(told.sum()), budget)
         scores = torch.where(told, torch.inf, glance.information.flatten())
         kept = choose_cells(scores, grid, count, 0.0)
     else:
+        if glance.early is None:
+            raise ValueError("the glance has not seen the question; pass what ARRCOCLayer.rate returns")
         count = max(math.ceil(encode_ratio * cells - 1e-9), budget)
         kept = choose_cells(glance.early.detach(), grid, count, coverage_floor)
     return None if count >= cells else kept

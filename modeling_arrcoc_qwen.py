@@ -297,9 +297,10 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         """
         if pixel_values is None and encoded_images is None:
             return []
-        if image_token_counts is None:
-            raise ValueError("image_token_counts is missing: allocate() takes the output of ARRCOCProcessor as it is")
-        if encoded_images is None:
+        if image_token_counts is None or image_grid_thw is None:
+            missing = "image_token_counts" if image_token_counts is None else "image_grid_thw"
+            raise ValueError(f"{missing} is missing: allocate() takes the output of ARRCOCProcessor as it is")
+        if encoded_images is None and pixel_values is not None:
             device = self._vision_device(pixel_values)
             pixel_values, image_grid_thw = pixel_values.to(device), image_grid_thw.to(device)
         return self.model.allocations(

@@ -1,7 +1,9 @@
 """From pixels to what fills the image placeholders: look, encode, decide, keep."""
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from transformers.utils import can_return_tuple
@@ -9,7 +11,7 @@ from transformers.utils import can_return_tuple
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
 from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
 from .encoding import CoarseView, EncodedImages, coarse_view, encode_cells
-from .layer import ARRCOCOutput
+from .layer import ARRCOCLayer, ARRCOCOutput
 from .looking import Glance, choose_to_encode
 from .placement import check_counts, check_images
 
@@ -41,20 +43,32 @@ class Asked:
 
     def is_full(self, number: int) -> bool:
         """Whether an image keeps every cell."""
-        return self.counts is None or self.counts[number] == self.sizes[number]
+        return self.budget(number) == self.sizes[number]
+
+    def budget(self, number: int) -> int:
+        """Tokens that an image may have."""
+        return self.sizes[number] if self.counts is None else self.counts[number]
 
 
 class SeeingMixin:
     """The image half of `ARRCOCQwen3VLModel`."""
 
+    # what the model half has
+    arrcoc: ARRCOCLayer
+    config: Any
+    visual: Any
+    get_input_embeddings: Callable[[], torch.nn.Module]
+
     def encode(self, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor, **kwargs):
         """Stock Qwen3-VL's image features, every cell of every image: a `BaseModelOutputWithDeepstackFeatures`."""
-        return super().get_image_features(pixel_values, image_grid_thw, return_dict=True, **kwargs)
+        stock = super().get_image_features  # type: ignore[misc]
+        return stock(pixel_values, image_grid_thw, return_dict=True, **kwargs)
 
     def get_video_features(self, pixel_values_videos, video_grid_thw=None, **kwargs):
         """Stock Qwen3-VL's video features: videos keep all their tokens."""
         video = {key.removeprefix("video_"): value for key, value in kwargs.items() if not key.startswith("image_")}
-        return super().get_image_features(pixel_values_videos, video_grid_thw, **video)
+        stock = super().get_image_features
+        return stock(pixel_values_videos, video_grid_thw, **video)
 
     @can_return_tuple
     def get_image_features(
@@ -159,13 +173,13 @@ class SeeingMixin:
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
-        image_grid_thw, asked = asked["image_grid_thw"], self._asked(**asked)
+        image_grid_thw, call = asked["image_grid_thw"], self._asked(**asked)
         if encoded_images is None:
-            encoded_images = self._see(pixel_values, image_grid_thw, asked)
+            encoded_images = self._see(pixel_values, image_grid_thw, call)
         else:
-            encoded_images.check(self, image_grid_thw, asked.texture_images, asked.allocation_mode)
-        views = self._views(encoded_images, asked)
-        decisions = self._decide(encoded_images.vision, asked, encoded_images.glances, views, skip_full=False)
+            encoded_images.check(self, image_grid_thw, call.texture_images, call.allocation_mode)
+        views = self._views(encoded_images, call)
+        decisions = self._decide(encoded_images.vision, call, encoded_images.glances, views, skip_full=False)
         return [
             decision.allocation if view is None else view.beside(decision.allocation)
             for decision, view in zip(decisions, views, strict=True)
@@ -218,10 +232,10 @@ class SeeingMixin:
                 continue
             by_question = asked.encode_ratio not in (1.0, "auto")
             glance = self._look(asked, number, pixel_values.device, early=by_question)
-            fine = 0 if full else asked.counts[number]
+            fine = 0 if full else asked.budget(number)
             if asked.allocation_mode == "foveated" and not full:
-                views[number] = coarse_view(patches[number], grid, fine, self.config.coarse_view_share, self.visual)
-                fine -= len(views[number])
+                view = coarse_view(patches[number], grid, fine, self.config.coarse_view_share, self.visual)
+                views[number], fine = view, fine - len(view)
             if asked.encode_ratio != 1.0:
                 least, floor = 1 if any_question else fine, self.config.coverage_floor
                 glance = replace(glance, cells=choose_to_encode(glance, grid, asked.encode_ratio, least, floor))
@@ -258,12 +272,12 @@ class SeeingMixin:
 
     def _views(self, encoded: EncodedImages, asked: Asked) -> list[CoarseView | None]:
         """The coarse view of each image that spends tokens on it."""
-        views = []
+        views: list[CoarseView | None] = []
         for number, view in enumerate(encoded.views):
             if asked.allocation_mode != "foveated" or asked.is_full(number):
                 views.append(None)
                 continue
-            budget = asked.counts[number]
+            budget = asked.budget(number)
             if view is None or len(view) > self.config.coarse_view_share * budget:
                 came = "none" if view is None else f"one of {len(view)} tokens"
                 raise ValueError(
@@ -276,10 +290,10 @@ class SeeingMixin:
     def _decide(self, vision, asked: Asked, glances, views, skip_full: bool = True):
         sizes = [len(tokens) for tokens in vision.pooler_output]
         merger_inputs = vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
-        outputs = []
+        outputs: list[ARRCOCOutput | None] = []
         for number, grid in enumerate(asked.grids):
             full = asked.is_full(number)
-            budget = asked.sizes[number] if full else asked.counts[number]
+            budget = asked.budget(number)
             budget -= 0 if views[number] is None else len(views[number])
             if budget > sizes[number]:
                 raise ValueError(

@@ -5,6 +5,8 @@ time, so that a result cannot depend on what else is in the batch, in float32 (a
 of its input.
 """
 
+from functools import reduce
+
 import torch
 import torch.nn.functional as F
 
@@ -237,12 +239,11 @@ def direction_errors(luminance: torch.Tensor, distance: int) -> tuple[torch.Tens
     def shifted(row: int, column: int) -> torch.Tensor:
         return padded[distance + row : distance + row + height, distance + column : distance + column + width]
 
-    smallest = total = None
-    for row, column in ((0, distance), (distance, 0), (distance, distance), (distance, -distance)):
-        error = (luminance - (shifted(row, column) + shifted(-row, -column)) / 2).abs()
-        smallest = error if smallest is None else torch.minimum(smallest, error)
-        total = error if total is None else total + error
-    return smallest, total / 4
+    errors = [
+        (luminance - (shifted(row, column) + shifted(-row, -column)) / 2).abs()
+        for row, column in ((0, distance), (distance, 0), (distance, distance), (distance, -distance))
+    ]
+    return reduce(torch.minimum, errors), sum(errors[1:], errors[0]) / len(errors)
 
 
 def _farthest_point_centres(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
