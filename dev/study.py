@@ -3,8 +3,9 @@
     python dev/study.py signals --model checkpoints/arrcoc-small --out results/signals.csv
     python dev/study.py parts --model checkpoints/arrcoc-small --out results/parts.csv
 
-Every run sees the same number of pages and is measured on the same held-out pages of the drawn world: evidence recall and exact
-match at 10% and 25% of the tokens. A run that stands in the file already is left out, so a stopped study goes on.
+Every run trains for about as long (a signal that runs the language model takes fewer steps) and is measured on the same held-out
+pages of the drawn world: evidence recall and exact match at 10% and 25% of the tokens. These pages are not those of the reported
+results. A run that stands in the file already is left out, so a stopped study goes on.
 """
 
 import argparse
@@ -25,15 +26,14 @@ from arrcoc import balancing, participating
 from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
 from training import train_allocator
+from training.ahead import encode_ahead
+from training.signals import needs, parse_signals
 
-SIGNALS = {
-    name: name
-    for name in (
-        "evidence", "distill_attention", "distill_answer", "lm_straight_through", "lm_gates", "lm_gumbel",
-        "lm_soft_topk", "evidence=1,distill_attention=0.1", "evidence=1,lm_straight_through=0.3",
-        "evidence=1,distill_attention=0.1,entropy=0.1", "evidence=1,distill_attention=0.1,tension=0.1",
-    )
-}  # fmt: skip
+SIGNALS = (
+    "evidence", "mass", "evidence=1,mass=0.5", "distill_attention", "evidence=1,mass=0.5,distill_attention=0.2",
+    "evidence=1,mass=0.5,entropy=0.1", "evidence=1,mass=0.5,tension=0.1", "distill_answer", "lm_straight_through", "lm_gates",
+    "lm_gumbel", "lm_soft_topk", "evidence=1,mass=0.5,lm_straight_through=0.3",
+)  # fmt: skip
 
 
 def _without_input(name: str):
@@ -66,6 +66,8 @@ def _without_tensions():
     return stack
 
 
+_PAGES: dict = {}
+
 # name: (what is patched while training and measuring, dials of both)
 PARTS = {
     "all": (contextlib.nullcontext, ()),
@@ -85,29 +87,47 @@ PARTS = {
 }
 
 
+@contextlib.contextmanager
+def _encoded_once():
+    # the same pages for every run: a seed is of the new parameters, the order and the budgets
+    def encoded(model, collator, source, pages, questions, quiet):
+        key = (collator.language, pages)
+        if key not in _PAGES:
+            _PAGES[key] = encode_ahead(model, collator, source, pages, questions, quiet)
+        return _PAGES[key]
+
+    with mock.patch.object(train_allocator, "encode_ahead", encoded):
+        yield
+
+
 def train_and_measure(options, name: str, seed: int) -> dict:
     """One run: its seconds of training, and evidence recall and exact match at each budget."""
     patch, dials = PARTS[name] if options.study == "parts" else (contextlib.nullcontext, ())
-    signals = SIGNALS[name] if options.study == "signals" else options.signals
+    signals = name if options.study == "signals" else options.signals
+    language = needs(parse_signals(signals)) - {"teacher"}
+    pace = ["--steps", str(options.language_steps)] if language else [
+        "--steps", str(options.steps), "--ahead", str(options.ahead)
+    ]  # fmt: skip
     dials = list(dials)
     scorer = "query_blind" if "query_blind" in dials else "arrcoc"
     dials = [dial for dial in dials if dial != "query_blind"]
-    with tempfile.TemporaryDirectory() as scratch, patch():
+    with tempfile.TemporaryDirectory() as scratch, _encoded_once(), patch():
         out = Path(scratch)
         started = time.perf_counter()
         trained = train_allocator.main(
-            ["--model", options.model, "--data", options.data, "--out", str(out / "train"), "--signals", signals,
-             "--scorer", scorer, "--steps", str(options.steps), "--batch-size", str(options.batch_size), "--seed", str(seed),
-             "--reset", "--quiet", "--set", *dials]
+            ["--model", options.model, "--data", *options.train_data, "--out", str(out / "train"), "--signals", signals,
+             "--scorer", scorer, *pace, "--batch-size", str(options.batch_size), "--questions", "8", "--seed", str(seed),
+             "--learning-rate", "2.5e-3", "--bf16", "--reset", "--quiet", "--set", *dials]
         )  # fmt: skip
         seconds = time.perf_counter() - started
         rows = run.main(
-            ["--model", options.model, "--data", options.data, "--limit", str(options.limit), "--allocator", str(trained),
-             "--methods", "arrcoc", "--budgets", "0.1,0.25", "--timing", "0", "--out", str(out / "measured"), "--set", *dials]
+            ["--model", options.model, "--data", options.data, "--limit", str(options.limit), "--seed", "3000000",
+             "--allocator", str(trained), "--methods", "arrcoc", "--budgets", "0.1,0.25", "--timing", "0",
+             "--out", str(out / "measured"), "--set", *dials]
         )  # fmt: skip
         with (out / "measured.csv").open(newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["family"] == "all"]
-    found = {"name": name, "seed": seed, "steps": options.steps, "seconds": round(seconds, 1)}
+    found = {"name": name, "seed": seed, "steps": int(pace[1]), "seconds": round(seconds, 1)}
     for row in rows:
         for metric in ("evidence_recall", "exact_match"):
             found[f"{metric} at {row['budget']}"] = round(float(row[metric]), 4)
@@ -151,8 +171,11 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--signals", default=train_allocator.DEFAULT_SIGNALS["arrcoc"], help="of the study of parts")
     parser.add_argument("--names", nargs="+", help="only these runs")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--train-data", nargs="+", default=["world", "world?grids=12x12"])
+    parser.add_argument("--ahead", type=int, default=400, help="pages that are encoded once for all runs")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--language-steps", type=int, default=40, help="of a signal that runs the language model")
+    parser.add_argument("--batch-size", type=int, default=64, help="questions")
     parser.add_argument("--limit", type=int, default=240, help="held-out questions")
     parser.add_argument("--shard", default="0/1", help="which part of the runs, for several processes at once")
     parser.add_argument("--out", type=Path, required=True)
