@@ -82,9 +82,10 @@ def _encoded(model, batch) -> Iterator[EncodedPage]:
         if last < len(sizes) and grids[last] == grids[first] and torch.equal(textures[last], textures[first]):
             continue
         levels = [vision.pooler_output[first], *(level[first] for level in vision.deepstack_features)]
+        glance = model.model.arrcoc.look(textures[first], grids[first])
         yield EncodedPage(
             grids[first],
-            model.model.arrcoc.look(textures[first], grids[first]),
+            replace(glance, canvas=_half(glance.canvas)),
             _half(merger_inputs[first]),
             [_half(level) for level in levels],
             batch["query_input_ids"][first:last].clone(),
