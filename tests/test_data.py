@@ -101,12 +101,13 @@ def test_folder_gives_its_examples_without_holding_pixels(tmp_path):
 
 
 def test_csv_says_the_same_as_jsonl(tmp_path):
-    rows = "\ufefffile_name,question,answers,evidence,family\n"
-    rows += 'a.png,"what,\nis it?","[""42"", ""forty-two""]","[[1,2,9,8]]",f\n' + "b/a.png,q,[sic],,\n"
+    rows = "\ufefffile_name,question,answers,evidence,context,family\n"
+    rows += 'a.png,"what,\nis it?","[""42"", ""forty-two""]","[[1,2,9,8]]","[2,3,4,5]",f\n' + "b/a.png,q,[sic],,,\n"
     folder = _folder(tmp_path, rows.encode(), name="metadata.csv")
     first, second = load_imagefolder(folder)
     assert (first.question, first.answers, first.evidence) == ("what,\nis it?", ("42", "forty-two"), ((1, 2, 9, 8),))
-    assert (second.answers, second.family, second.evidence) == (("[sic]",), "all", ())
+    assert first.context == ((2, 3, 4, 5),)
+    assert (second.answers, second.family, second.evidence, second.context) == (("[sic]",), "all", (), ())
     assert second.name.endswith("metadata.csv:4")
 
 
@@ -235,6 +236,8 @@ def test_folders_without_usable_metadata_are_refused(tmp_path):
         ({"answers": ["\udfff"]}, "half of a character"),
         ({"evidence": [[0, 0, 10**400, 3]]}, "not finite"),
         ({"evidence": [[0, 0, 1e-300, 1e-300]]}, "no area"),
+        ({"context": 7}, "context is int 7"),
+        ({"context": [[0, 0, 41, 3]]}, "leaves the picture"),
         ({"file_name": "strip.png", "evidence": []}, "longer than 200 to 1"),
     ],
 )

@@ -22,7 +22,7 @@ from training.speed import one_grid, speed_up
 from training.steps import WEIGHTS, _positions, exact_matches
 from training.tokenizer import SPECIAL_TOKENS, build_tokenizer
 from training.train_allocator import make_source
-from training.world import KINDS, Question, Style, layout_split, layouts, make_page, value_split, words
+from training.world import KINDS, Question, Style, layout_split, layouts, make_page, named_boxes, value_split, words
 from training.world.__main__ import write
 from training.world.asking import ask_absent
 from training.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS, load_font
@@ -345,7 +345,7 @@ def test_the_imagefolder_can_be_read_back(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "pages" / "metadata.jsonl").read_text().splitlines()]
     assert len(lines) == count
     assert {line["file_name"] for line in lines} == {path.name for path in (tmp_path / "pages").glob("*.png")}
-    assert set(lines[0]) == {"file_name", "question", "answers", "evidence", "family"}
+    assert set(lines[0]) == {"file_name", "question", "answers", "evidence", "context", "family"}
     with pytest.raises(FileExistsError, match="not empty"):
         write(tmp_path / "pages", 1, "held_out", 5, KINDS["form"])
 
@@ -551,3 +551,15 @@ def test_key_targets_name_the_field_of_each_cell():
     assert targets.any(0).nonzero()[0].tolist() == [words.KEYS.index(label)]
     written = (glyph_targets(page, (8, 8)) > 0).any(1)
     assert (targets.any(1) <= written).all()
+
+
+def test_named_boxes_are_the_label_and_the_value_that_a_question_asks_for():
+    page = make_page(3, "train", (12, 12), KINDS["form"])
+    for question in page.questions[:3]:
+        boxes = named_boxes(page, question)
+        named = words.asked(question.text)
+        assert all(set(thing.names) <= named for thing in page.things if thing.box in boxes)
+        left_out = [thing for thing in page.things if thing.names and thing.box not in boxes]
+        assert all(set(thing.names) - named for thing in left_out)
+        if question.evidence:
+            assert len(boxes) >= 2

@@ -24,7 +24,7 @@ class EncodedPage:
         glance: stage 1 of it, but for what hangs on the question.
         merger_inputs, levels: as `ARRCOCLayer.forward` takes them, in half precision.
         query_input_ids, query_attention_mask: (questions, Tq).
-        evidence: (questions, cells) covered share of each cell.
+        evidence, context: (questions, cells) covered share of each cell.
         attention: (questions, cells) how the answer's tokens attend to them in the full model; `None` where no signal asks.
     """
 
@@ -35,6 +35,7 @@ class EncodedPage:
     query_input_ids: torch.Tensor
     query_attention_mask: torch.Tensor
     evidence: torch.Tensor
+    context: torch.Tensor
     attention: torch.Tensor | None = None
 
 
@@ -72,7 +73,7 @@ def _encoded(model, batch) -> Iterator[EncodedPage]:
     grids, vision = merged_grids(model, batch["image_grid_thw"]), encode_once(model, batch)
     sizes = [len(tokens) for tokens in vision.pooler_output]
     merger_inputs = vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
-    evidence = batch["evidence"].split(sizes)
+    evidence, context = batch["evidence"].split(sizes), batch["context"].split(sizes)
     textures = batch["texture_images"]
     attention = None
     if "full_input_ids" in batch:
@@ -91,6 +92,7 @@ def _encoded(model, batch) -> Iterator[EncodedPage]:
             batch["query_input_ids"][first:last].clone(),
             batch["query_attention_mask"][first:last].bool(),
             torch.stack(evidence[first:last]),
+            torch.stack(context[first:last]),
             None if attention is None else torch.stack(attention[first:last]),
         )
         first = last

@@ -41,18 +41,19 @@ class AllocatorCollator:
         return torch.tensor([max(1, min(k, count - 1)) for k, count in zip(drawn, cells, strict=True)])
 
     def __call__(self, examples: Sequence[Example], number: int) -> dict[str, torch.Tensor]:
-        """The batch `number`: image inputs, `image_token_counts`, `evidence` (all cells), and prompts where needed."""
+        """The batch `number`: image inputs, `image_token_counts`, `evidence`, `context` (all cells), and prompts where needed."""
         images = [example.image for example in examples]
         inputs = self._prompts(images, examples)
         merge = self.processor.image_processor.merge_size
         grids = [(h // merge, w // merge) for _, h, w in inputs["image_grid_thw"].tolist()]
         batch = {name: inputs[name] for name in _IMAGE_INPUTS}
         batch["image_token_counts"] = self.budgets([h * w for h, w in grids], number)
-        covered = [
-            evidence_cells(example.evidence, image.size, grid).flatten()
-            for example, image, grid in zip(examples, images, grids, strict=True)
-        ]
-        batch["evidence"] = torch.cat(covered)
+        for name in ("evidence", "context"):
+            covered = [
+                evidence_cells(getattr(example, name), image.size, grid).flatten()
+                for example, image, grid in zip(examples, images, grids, strict=True)
+            ]
+            batch[name] = torch.cat(covered)
         asked = [ids[mask.bool()] for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)]
         if self.prompt:
             batch |= _renamed(self._padded(asked, asked), "prompt_")

@@ -74,7 +74,8 @@ class AllocatorLearner(nn.Module):
             pairs = list(zip(batch["pages"], batch["budgets"], strict=True))
             blind = self.scorer_name == "query_blind"
             scored = [score for page, budgets in pairs for score in page_scores(self.model, page, budgets, blind)]
-            losses = self._score_losses(scored, [cells for page, _ in pairs for cells in page.evidence])
+            covered = [both for page, _ in pairs for both in zip(page.evidence, page.context, strict=True)]
+            losses = self._score_losses(scored, covered)
             if "distill_attention" in self.weights:
                 losses |= _attention_losses(scored, [seen for page, _ in pairs for seen in page.attention])
         else:
@@ -92,7 +93,8 @@ class AllocatorLearner(nn.Module):
         if self.baseline is not None:
             temperature = ANNEALED[0] * (ANNEALED[1] / ANNEALED[0]) ** self.progress
         scored = scores_of(self.scorer_name, self.scorer, self.model, batch, vision_output, temperature)
-        covered = batch["evidence"].split([len(image.value) for image in scored])
+        sizes = [len(image.value) for image in scored]
+        covered = list(zip(batch["evidence"].split(sizes), batch["context"].split(sizes), strict=True))
         return scored, self._score_losses(scored, covered) | self._language_losses(scored, batch, vision_output)
 
     def _weight(self, name: str) -> float:
@@ -100,7 +102,7 @@ class AllocatorLearner(nn.Module):
 
     def _score_losses(self, scored: list[Scored], covered) -> dict[str, torch.Tensor]:
         found: dict[str, list] = {}
-        for image, cells in zip(scored, covered, strict=True):
+        for image, (cells, context) in zip(scored, covered, strict=True):
             value, temperature = image.value, image.temperature
             if "evidence" in self.weights:
                 target = signals.evidence_target(cells)
@@ -109,7 +111,7 @@ class AllocatorLearner(nn.Module):
                 target = signals.evidence_target(cells)
                 found.setdefault("mass", []).append(signals.mass_loss(value, temperature, target))
             if image.early is not None:
-                found |= self._early_losses(image, cells, found)
+                found |= self._early_losses(image, torch.maximum(cells, context), found)
             if self.guess is not None and image.read is not None:
                 guess = signals.guess_loss(self.guess(image.read), image.tokens)
                 found.setdefault("early_features", []).append(guess)

@@ -1,6 +1,5 @@
 """Batches of pages as the model takes them: patches, token ids, labels, and where each character stands."""
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -82,11 +81,8 @@ def _token_points(question: Question) -> list[tuple[tuple[float, float], ...]]:
 
 @lru_cache(maxsize=20000)
 def asked_names(text: str) -> tuple[bool, ...]:
-    """(len(KEYS),) which names a question asks by; of names within one another the longer one counts."""
-    found = set()
-    for name in sorted(words.KEYS, key=len, reverse=True):
-        text, count = re.subn(rf"\b{name}(s|es)?\b", "", text, flags=re.IGNORECASE)
-        found |= {name} if count else set()
+    """(len(KEYS),) which names a question asks by, see `words.asked`."""
+    found = words.asked(text)
     return tuple(name in found for name in words.KEYS)
 
 

@@ -15,7 +15,7 @@ from arrcoc.picture import open_picture
 
 LISTED = 5  # problems of one kind that a report spells out
 REQUIRED = ("question", "answers")
-OPTIONAL = ("evidence", "family")
+OPTIONAL = ("evidence", "context", "family")
 MAX_ASPECT = 200  # Qwen-VL's processors refuse longer strips
 _PLACEHOLDERS = ("<|image_pad|>", "<|video_pad|>")  # of Qwen-VL's prompts
 _OTHER_NAMES = {
@@ -110,8 +110,8 @@ def check_columns(record: Mapping, place: str, problems: Problems, required: Ite
 
 
 def check_record(record: Mapping, place: str, problems: Problems) -> dict | None:
-    """`question`, `answers` (tuple of str), `evidence` (tuple of boxes) and `family` of a record with all required columns;
-    None, with the problems noted, if one of them can't be used. Boxes are compared with the picture by `check_boxes`."""
+    """`question`, `answers` (tuple of str), `evidence`, `context` (tuples of boxes) and `family` of a record with all required
+    columns; None, with the problems noted, if one of them can't be used. Boxes are compared with the picture by `check_boxes`."""
     before = len(problems.found)
     question, family = record["question"], record.get("family")
     if not isinstance(question, str):
@@ -123,10 +123,10 @@ def check_record(record: Mapping, place: str, problems: Problems) -> dict | None
     if not (family is None or isinstance(family, str)):
         problems.add(place, "wrong type", f"family is {_shown(family)}; give a text, or leave it out")
     answers = _answers(record["answers"], place, problems)
-    evidence = _boxes(record.get("evidence"), place, problems)
+    boxes = {name: _boxes(name, record.get(name), place, problems) for name in ("evidence", "context")}
     if len(problems.found) > before:
         return None
-    return {"question": question, "answers": answers, "evidence": evidence, "family": family or "all"}
+    return {"question": question, "answers": answers, **boxes, "family": family or "all"}
 
 
 def _answers(value, place: str, problems: Problems) -> tuple[str, ...]:
@@ -155,12 +155,12 @@ def _check_text(name: str, text: str, place: str, problems: Problems) -> None:
             problems.add(place, "bad text", f"{name} holds {mark}, which stands for a picture; take it out")
 
 
-def _boxes(value, place: str, problems: Problems) -> tuple:
+def _boxes(name: str, value, place: str, problems: Problems) -> tuple:
     wanted = "give a list of [left, top, right, bottom] in pixels"
     if value is None:
         return ()
     if not isinstance(value, (list, tuple)):
-        problems.add(place, "wrong type", f"evidence is {_shown(value)}; {wanted}")
+        problems.add(place, "wrong type", f"{name} is {_shown(value)}; {wanted}")
         return ()
     if len(value) == 4 and not any(isinstance(entry, (list, tuple)) for entry in value):
         value = [value]  # one box
@@ -168,7 +168,7 @@ def _boxes(value, place: str, problems: Problems) -> tuple:
     for box in value:
         numbers = isinstance(box, (list, tuple)) and len(box) == 4
         if not numbers or not all(isinstance(x, Real) and not isinstance(x, bool) for x in box):
-            problems.add(place, "wrong type", f"evidence holds {_shown(box)}; {wanted}")
+            problems.add(place, "wrong type", f"{name} holds {_shown(box)}; {wanted}")
         elif not all(_is_finite(x) for x in box):
             problems.add(place, "bad box", f"the box {_shown(box)} has a value that is not finite")
         elif box[0] >= box[2] or box[1] >= box[3] or not (box[2] - box[0]) * (box[3] - box[1]):

@@ -16,10 +16,11 @@ Picture = Image.Image | str | Path | Callable[[], Image.Image]
 
 @dataclass(frozen=True)
 class Example:
-    """A question about a picture; any of `answers` counts, `evidence` holds the boxes that the answer is read from.
+    """A question about a picture; any of `answers` counts, `evidence` holds the boxes that the answer is read from, `context`
+    those of what else has to be seen to know so, such as labels and headers.
 
     `picture` is an image, a path, or a function that draws or reads one; `image` opens it anew on every access, so that a
-    list of examples holds no pixels. `evidence` is in pixels of `image`. `name` is unique within its source.
+    list of examples holds no pixels. Boxes are in pixels of `image`. `name` is unique within its source.
     """
 
     picture: Picture
@@ -28,6 +29,7 @@ class Example:
     family: str = "all"
     evidence: tuple[Box, ...] = ()
     name: str = ""
+    context: tuple[Box, ...] = ()
 
     @property
     def image(self) -> Image.Image:

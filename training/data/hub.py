@@ -11,11 +11,10 @@ from PIL import Image
 from torch.utils.data import IterableDataset
 
 from arrcoc.picture import to_rgb
-from training.data.check import DataError, Problems, check_boxes, check_record, near_name, picture_size
+from training.data.check import OPTIONAL, DataError, Problems, check_boxes, check_record, near_name, picture_size
 from training.data.examples import Example, Examples
 
 _REQUIRED = ("image", "question", "answers")
-_OPTIONAL = ("evidence", "family")
 _SPLITS = {"train": ("train",), "held_out": ("validation", "test", "held_out", "dev", "val")}
 
 
@@ -56,7 +55,8 @@ def load_hub(
 
     Args:
         name: repository id, or a local folder, as `datasets.load_dataset` takes it.
-        columns: which column is `image`, `question`, `answers`, `evidence` and `family`; by default those of the same name.
+        columns: which column is `image`, `question`, `answers`, `evidence`, `context` and `family`; by default the one of the
+            same name.
         split: the dataset's own name of a split; "held_out" takes validation or test, whichever there is first.
         streaming: read rows as they are needed, without a download; `limit` takes the first rows then. Without a limit
             use `HubStream`.
@@ -142,12 +142,12 @@ def _open(name: str, split: str, config: str | None, revision: str | None, strea
 
 
 def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, str]:
-    unknown = [field for field in columns if field not in (*_REQUIRED, *_OPTIONAL)]
+    unknown = [field for field in columns if field not in (*_REQUIRED, *OPTIONAL)]
     if unknown:
-        raise DataError(f"{unknown[0]!r} can't be mapped; the fields are {', '.join((*_REQUIRED, *_OPTIONAL))}")
+        raise DataError(f"{unknown[0]!r} can't be mapped; the fields are {', '.join((*_REQUIRED, *OPTIONAL))}")
     present = list(rows.column_names or (rows._resolve_features().column_names or ()))
     chosen, lacking = {}, []
-    for field in (*_REQUIRED, *_OPTIONAL):
+    for field in (*_REQUIRED, *OPTIONAL):
         column = columns.get(field, field)
         if column in present:
             chosen[field] = column
@@ -180,6 +180,6 @@ def _checked(row: Mapping, chosen: Mapping[str, str], picture, place: str, probl
     size = picture_size(picture)
     if isinstance(size, str):
         problems.add(place, "unreadable picture", size)
-    elif fields is not None and check_boxes(fields["evidence"], size, place, problems):
+    elif fields is not None and check_boxes((*fields["evidence"], *fields["context"]), size, place, problems):
         return Example(picture, **fields, name=place)
     return None

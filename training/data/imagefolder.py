@@ -11,7 +11,16 @@ from random import Random
 
 from tqdm import tqdm
 
-from training.data.check import DataError, Duplicates, Problems, check_boxes, check_columns, check_record, picture_size
+from training.data.check import (
+    OPTIONAL,
+    DataError,
+    Duplicates,
+    Problems,
+    check_boxes,
+    check_columns,
+    check_record,
+    picture_size,
+)
 from training.data.examples import Example, Examples
 
 COLUMNS = ("file_name", "question", "answers")
@@ -25,7 +34,8 @@ def load_imagefolder(
     """The examples of a folder, in the order of its metadata, after every record and picture was checked.
 
     Each metadata file names pictures below its own folder. A row has `file_name`, `question`, `answers` (a text or a
-    list of texts; in CSV a list in JSON), and may have `evidence` (boxes in pixels of the upright picture) and `family`.
+    list of texts; in CSV a list in JSON), and may have `evidence` and `context` (boxes in pixels of the upright picture) and
+    `family`.
 
     Args:
         split: "train" or "held_out": only that sub-folder (validation, val, dev and test are held out too), where the
@@ -48,7 +58,7 @@ def load_imagefolder(
         for number, picture, place, fields in rows:
             if limit is not None and len(kept) == limit:
                 break
-            if _picture_fits(picture, fields["evidence"], place, sizes, problems):
+            if _picture_fits(picture, (*fields["evidence"], *fields["context"]), place, sizes, problems):
                 kept.append((number, Example(picture, **fields, name=place)))
                 progress.update()
     left_out = problems.settle(len(kept), skip_bad)
@@ -148,12 +158,12 @@ def _csv_rows(file: Path, content: bytes, problems: Problems) -> Iterator[tuple[
 
 def _from_csv(row: dict[str, str]) -> dict:
     """A row with lists where a value is one in JSON; empty optional values are dropped."""
-    for name in ("answers", "evidence"):
+    for name in ("answers", "evidence", "context"):
         if row.get(name, "").startswith("["):
             # a text that begins with a bracket stays one; as evidence it is refused later
             with contextlib.suppress(ValueError):
                 row[name] = json.loads(row[name])
-    return {name: value for name, value in row.items() if value or name not in ("evidence", "family")}
+    return {name: value for name, value in row.items() if value or name not in OPTIONAL}
 
 
 def _picture_path(folder: Path, name, place: str, problems: Problems) -> Path | None:

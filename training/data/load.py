@@ -19,7 +19,7 @@ ALLOWED = """\
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&family=.."""
 _PAGES = 100
-_HUB_COLUMNS = ("image", "question", "answers", "evidence", "family")
+_HUB_COLUMNS = ("image", "question", "answers", "evidence", "context", "family")
 
 
 def load_examples(

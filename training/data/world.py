@@ -42,7 +42,8 @@ def _example(page: Page, question, arguments: tuple, number: int) -> Example:
     seed, split, grid, kind = arguments
     name = f"world/{split}/{kind}/{grid[0]}x{grid[1]}/{seed}#{number}"
     answers = (question.answer,)
-    return Example(partial(_picture, *arguments), question.text, answers, question.family, question.evidence, name)
+    picture, context = partial(_picture, *arguments), world.named_boxes(page, question)
+    return Example(picture, question.text, answers, question.family, question.evidence, name, context)
 
 
 def world_examples(

@@ -2,7 +2,7 @@
 
 from training.world.canvas import CELL, Thing
 from training.world.layout import SPLITS, Layout, layout_split, layouts, value_split
-from training.world.page import Page, make_page
+from training.world.page import Page, make_page, named_boxes
 from training.world.question import Question
 from training.world.styles import CONTENTS, KINDS, Style
 
@@ -19,5 +19,6 @@ __all__ = [
     "layout_split",
     "layouts",
     "make_page",
+    "named_boxes",
     "value_split",
 ]

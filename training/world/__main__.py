@@ -4,19 +4,20 @@ import argparse
 import json
 from pathlib import Path
 
-from training.world import KINDS, SPLITS, Page, Style, make_page
+from training.world import KINDS, SPLITS, Page, Style, make_page, named_boxes
 
 _GRIDS = ((8, 8), (8, 12), (10, 10), (12, 12), (9, 14))
 
 
 def metadata(page: Page, name: str) -> list[dict]:
-    """One record per question: file_name, question, answers, evidence (left, top, right, bottom; pixels), family."""
+    """One record per question: file_name, question, answers, evidence and context (left, top, right, bottom; pixels), family."""
     return [
         {
             "file_name": name,
             "question": question.text,
             "answers": [question.answer],
             "evidence": [list(box) for box in question.evidence],
+            "context": [list(box) for box in named_boxes(page, question)],
             "family": question.family,
         }
         for question in page.questions

@@ -46,6 +46,12 @@ class Page:
     layout: AnyLayout
 
 
+def named_boxes(page: Page, question: Question) -> tuple[Box, ...]:
+    """Boxes of the things that go by none but names that the question asks by: labels, headers, and the answer's own place."""
+    named = words.asked(question.text)
+    return tuple(thing.box for thing in page.things if thing.names and named.issuperset(thing.names))
+
+
 def make_page(
     seed: int,
     split: str = "train",

@@ -4,6 +4,7 @@ About a hundred names asked for in whole words: every one of them becomes one or
 (`training.tokenizer`), while digits and capital letters of values stay one token per character.
 """
 
+import re
 from functools import cache
 
 LABELS = (
@@ -80,6 +81,16 @@ ABSENT = "none"  # the answer where what is asked for is not on the page
 KEYS = tuple(dict.fromkeys((*LABELS, *COLOURS, *SHAPES, *ROW_NAMES, *COLUMNS, *MONTHS)))
 
 SYSTEM = "You are a helpful assistant."
+
+
+@cache
+def asked(text: str) -> frozenset[str]:
+    """Which of `KEYS` a question asks by; of names within one another the longer one counts."""
+    found = set()
+    for name in sorted(KEYS, key=len, reverse=True):
+        text, count = re.subn(rf"\b{name}(s|es)?\b", "", text, flags=re.IGNORECASE)
+        found |= {name} if count else set()
+    return frozenset(found)
 
 
 @cache
