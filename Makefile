@@ -88,7 +88,7 @@ $(VENV)/.train: $(VENV)/.installed
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.train
-	$(BIN)/pip install --quiet -e '.[dev]'
+	$(BIN)/pip install --quiet -e '.[dev,quant]'
 	touch $@
 
 # Video needs torchvision, which has no CPU build for this torch; its wheel without dependencies is enough for the tests.

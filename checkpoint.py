@@ -3,22 +3,23 @@
 import torch
 from torch import nn
 
-_OPTIONAL = ("model.arrcoc.adapter.", "model.arrcoc.early_participation.")
+# Parts of the allocator that may be new alone: the adapter, and stage 1.
+_OPTIONAL = (("model.arrcoc.adapter.",), ("model.arrcoc.early_participation.", "model.arrcoc.reader."))
 
 
 def check_loaded(model: nn.Module, info: dict):
     """Refuses a model whose weights did not all come from the checkpoint, or are not finite.
 
-    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, and what stage 1
-    learned of the question, may also be new alone.
+    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, and stage 1, may each be
+    new alone. Quantised weights have no NaN to look for.
 
     Raises:
         ValueError: naming the first tensors, and what to do.
     """
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     own = {name for name in model.state_dict() if name.startswith("model.arrcoc.")}
-    from_stock = own <= set(missing)
-    may_be_new = own if from_stock else {name for name in own if name.startswith(_OPTIONAL)}
+    parts = [own, *({name for name in own if name.startswith(names)} for names in _OPTIONAL)]
+    may_be_new = set().union(*(part for part in parts if part <= set(missing)))
     lost = [name for name in missing if name not in may_be_new]
     if lost:
         hint = f" Tensors of unknown name in the file: {unexpected[:3]}." if unexpected else ""
@@ -27,5 +28,6 @@ def check_loaded(model: nn.Module, info: dict):
             "tensors to the names of the model"
         )
     for name, parameter in model.named_parameters():
-        if parameter.is_floating_point() and parameter.device.type != "meta" and not torch.isfinite(parameter).all():
+        plain = type(parameter.data) is torch.Tensor and parameter.is_floating_point() and parameter.dtype.itemsize > 1
+        if plain and parameter.device.type != "meta" and not torch.isfinite(parameter).all():
             raise ValueError(f"{name} holds NaN or infinity; the checkpoint is damaged, download or save it again")

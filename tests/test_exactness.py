@@ -367,10 +367,13 @@ def test_prompts_as_embeddings_equal_prompts_as_tokens(tiny_model, stock_twin, m
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_torch_compile_equals_eager_mode(tiny_config, new_model, make_inputs, page, report):
+@pytest.mark.parametrize(
+    "mode", [{}, {"encode_ratio": 0.5}, {"allocation_mode": "foveated"}], ids=["select", "two-stage", "foveated"]
+)
+def test_torch_compile_equals_eager_mode(mode, tiny_config, new_model, make_inputs, page, report):
     shallow = {"vision": {"depth": 1, "deepstack_visual_indexes": [0]}, "text": {"num_hidden_layers": 1}}
     model = new_model(tiny_config(**shallow))
     compiled = torch.compile(model, backend="aot_eager")  # inductor takes minutes on a CPU
     inputs = make_inputs(page(), token_budget=10)
-    gap = difference(compiled(**inputs).logits, model(**inputs).logits)
+    gap = difference(compiled(**inputs, **mode).logits, model(**inputs, **mode).logits)
     assert report("compiled - eager mode", gap) < TOLERANCE

@@ -124,10 +124,14 @@ def test_trainer_learns_and_resumes_to_the_same_weights(model, page, make_inputs
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    "mode", [{}, {"encode_ratio": 0.5}, {"allocation_mode": "foveated"}], ids=["select", "two-stage", "foveated"]
+)
 @pytest.mark.parametrize("way", ["cpu_offload", "disk_offload", "device_map"])
-def test_offloaded_weights_give_the_same_logits(way, model, batch, tmp_path, report):
+def test_offloaded_weights_give_the_same_logits(way, mode, model, batch, tmp_path, report):
     accelerate = pytest.importorskip("accelerate")
-    expected, plans = model(**batch).logits, None
+    batch = {**batch, **mode}
+    expected = model(**batch).logits
     prompt = {name: value for name, value in batch.items() if name != "labels"}
     plans = model.allocate(**prompt)
     if way == "cpu_offload":

@@ -1,0 +1,57 @@
+"""Bases that are quantised on loading: which of them work, in every mode, and that the allocator stays whole."""
+
+import pytest
+import torch
+from transformers import BitsAndBytesConfig
+
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+
+MODES = [{}, {"encode_ratio": 0.4}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}]
+
+
+def bits(**options):
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes: pip install -e '.[quant]'")
+    return BitsAndBytesConfig(**options)
+
+
+def int8_of_torchao():
+    pytest.importorskip("torchao", reason="needs torchao: pip install -e '.[quant]'")
+    from torchao.quantization import Int8WeightOnlyConfig
+    from transformers import TorchAoConfig
+
+    return TorchAoConfig(Int8WeightOnlyConfig())
+
+
+KINDS = {
+    "bitsandbytes int8": lambda: bits(load_in_8bit=True),
+    "bitsandbytes nf4": lambda: bits(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32
+    ),
+    "torchao int8": int8_of_torchao,
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_quantised_base_answers_in_every_mode(kind, checkpoint, model, make_inputs, page, report):
+    config = KINDS[kind]()
+    quantised = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(
+        checkpoint, quantization_config=config, dtype=torch.float32
+    ).eval()
+    before = model.model.language_model.layers[0].mlp.gate_proj.weight
+    after = quantised.model.language_model.layers[0].mlp.gate_proj.weight
+    assert type(after) is not type(before) or after.dtype != before.dtype
+    inputs = make_inputs(page(), token_budget=10)
+    for mode in MODES:
+        expected, logits = model(**inputs, **mode).logits, quantised(**inputs, **mode).logits.float()
+        gap = (logits - expected).norm() / expected.norm()
+        assert 0 < report(f"{kind} - float32, of the norm", gap) < 0.2
+        assert len(quantised.allocate(**inputs, **mode)[0]) == 10
+        assert quantised.generate(**inputs, **mode, max_new_tokens=2).shape[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["bitsandbytes int8", "bitsandbytes nf4"])
+def test_bitsandbytes_leaves_the_allocator_as_it_is(kind, checkpoint, model):
+    quantised = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, quantization_config=KINDS[kind]())
+    for name, parameter in model.model.arrcoc.named_parameters():
+        assert torch.equal(quantised.model.arrcoc.get_parameter(name), parameter), name
