@@ -98,7 +98,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         allocation_mode (`str`, `"select"` or `"foveated"`):
             `"select"` keeps cells. `"foveated"` spends a part of the budget on a coarse view of the whole image.
         coarse_view_share (`float`, in [0.05, 0.95]):
-            The largest part of the budget that the coarse view of the foveated mode may take.
+            The largest part of the budget that the coarse view of the foveated mode may take. Where no view is so small, the
+            coarsest, an eighth of the image's sides, may take 0.6.
         gate_temperature (`float`, in [1e-4, 10]):
             Width, in relevance, of the straight-through gate that carries the training gradient to the scores.
         max_cell_pixels (`int`, in [4, 32]):
@@ -124,7 +125,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     min_deepstack_levels: int | None = field(default=None, metadata={"validator": _deepstack_floor})
     encode_ratio: float | int | str = field(default=1.0, metadata={"validator": check_encode_ratio})
     allocation_mode: str = field(default="select", metadata={"validator": check_allocation_mode})
-    coarse_view_share: float | int = _dial(0.6, 0.05, 0.95, "(a share of the budget)")
+    coarse_view_share: float | int = _dial(0.3, 0.05, 0.95, "(a share of the budget)")
     gate_temperature: float | int = _dial(0.1, 1e-4, 10.0, "(relevance)")
     max_cell_pixels: int = _dial(16, 4, 32, "pixels")
     perspective_channels: int = _dial(16, 1, 1024, "channels")

@@ -10,7 +10,7 @@ from transformers.utils import can_return_tuple
 
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
 from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
-from .encoding import CoarseView, EncodedImages, coarse_view, encode_cells
+from .encoding import CoarseView, EncodedImages, coarse_view, encode_cells, view_fits
 from .layer import ARRCOCLayer, ARRCOCOutput
 from .looking import Glance, choose_to_encode
 from .placement import check_counts, check_images
@@ -278,7 +278,8 @@ class SeeingMixin:
                 views.append(None)
                 continue
             budget = asked.budget(number)
-            if view is None or len(view) > self.config.coarse_view_share * budget:
+            share = self.config.coarse_view_share
+            if view is None or not view_fits(view.factor, len(view), budget, share):
                 came = "none" if view is None else f"one of {len(view)} tokens"
                 raise ValueError(
                     f"encoded_images holds no coarse view that fits a budget of {budget} tokens ({came}); call encode_images() "

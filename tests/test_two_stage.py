@@ -199,7 +199,7 @@ def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_mo
     """Its features are those of the picture that a user would have made smaller."""
     model = tiny_model()
     picture = page(256, 192)  # 16 x 12 cells
-    inputs = make_inputs(picture, token_budget=30)
+    inputs = make_inputs(picture, token_budget=40)
     encoded = model.encode_images(**inputs, allocation_mode="foveated")
     view = encoded.views[0]
     assert (view.factor, len(view)) == (4, 12)
@@ -208,17 +208,26 @@ def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_mo
     theirs = model.model.encode(small["pixel_values"], small["image_grid_thw"]).pooler_output[0]
     assert report("coarse view - smaller image", (view.tokens - theirs).abs().max() / theirs.abs().max()) < 0.05
     plan = model.allocate(**inputs, allocation_mode="foveated")[0]
-    assert (len(plan), int((plan.level == 2).sum())) == (30, 12)
+    assert (len(plan), int((plan.level == 2).sum())) == (40, 12)
     assert (plan.cell_token >= 0).all()
     fine = plan.positions[12:]
-    assert torch.equal(plan.cell_token[fine[:, 1] * 16 + fine[:, 2]], torch.arange(12, 30))
+    assert torch.equal(plan.cell_token[fine[:, 1] * 16 + fine[:, 2]], torch.arange(12, 40))
     plan.overlay(picture)
 
 
-@pytest.mark.parametrize(("grid", "budget", "wanted"), [((12, 12), 72, (2, 6, 6)), ((12, 12), 36, (4, 3, 3)),
-                                                        ((12, 12), 14, (8, 2, 2)), ((1, 200), 60, (8, 1, 25))])  # fmt: skip
-def test_the_finest_coarse_view_that_fits_is_taken(grid, budget, wanted):
-    assert coarse_grid((1, *grid), budget, 0.6) == wanted
+@pytest.mark.parametrize(
+    ("grid", "budget", "share", "wanted"),
+    [((12, 12), 72, 0.6, (2, 6, 6)), ((12, 12), 36, 0.6, (4, 3, 3)), ((12, 12), 14, 0.6, (8, 2, 2)),
+     ((1, 200), 60, 0.6, (8, 1, 25)), ((12, 12), 72, 0.3, (4, 3, 3)), ((12, 12), 7, 0.3, (8, 2, 2)),
+     ((12, 12), 5, 0.9, (8, 2, 2))],
+)  # fmt: skip
+def test_the_finest_coarse_view_that_fits_is_taken(grid, budget, share, wanted):
+    assert coarse_grid((1, *grid), budget, share) == wanted
+
+
+def test_the_coarsest_view_may_take_more_than_its_share_but_not_the_budget():
+    with pytest.raises(ValueError, match="which may take 60% of the budget; pass 7 tokens or more"):
+        coarse_grid((1, 12, 12), 6, 0.3)
 
 
 def test_a_budget_too_small_for_its_coarse_view_is_refused(tiny_model, make_inputs, page):
