@@ -119,8 +119,8 @@ def coarse_grid(grid: tuple[int, int, int], budget: int, share: float) -> tuple[
     least = next(k for k in range(1, height * width + 2) if view_fits(factor, rows * columns, k, share))
     raise ValueError(
         f"a token budget of {budget} is too small for the foveated mode on a grid of {height} x {width}: its coarsest view has "
-        f"{rows * columns} tokens, which may take {max(share, COARSEST_SHARE):.0%} of the budget; pass {min(least, height * width)} tokens or "
-        "more, or allocation_mode='select'"
+        f"{rows * columns} tokens, which may take {max(share, COARSEST_SHARE):.0%} of the budget; pass "
+        f"{min(least, height * width)} tokens or more, or allocation_mode='select'"
     )
 
 
