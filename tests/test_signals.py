@@ -129,11 +129,10 @@ def test_each_signal_reaches_its_whole_stage_by_the_second_step_and_never_the_ba
         assert all(torch.isfinite(p.grad).all() for p in parameters.values() if p.grad is not None)
         seen |= {key for key, p in parameters.items() if p.grad is not None and p.grad.any()}
         optimizer.step()
-    # stage 1 has signals of its own, which reach the perspective that both stages use too
+    # stage 1 has signals of its own; alone, they leave the perspective that both stages use as it is
     reader = {key for key in parameters if key.startswith("reader.")}
     stage_one = reader | {key for key in parameters if key.startswith("early_")}
-    shared = {key for key in parameters if key.startswith("perspective.")}
-    taught = {"early_features": reader, "early_evidence": stage_one | shared, "early_distill": stage_one | shared}
+    taught = {"early_features": reader, "early_evidence": stage_one, "early_distill": stage_one}
     assert seen == taught.get(name, set(parameters) - stage_one)
     assert all(p.grad is None for key, p in learner.model.named_parameters() if ".arrcoc." not in key)
 

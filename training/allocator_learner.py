@@ -21,7 +21,7 @@ class AllocatorLearner(nn.Module):
 
     Args:
         model: `ARRCOCQwen3VLForConditionalGeneration`.
-        weights: weight of each signal by name, from `parse_signals`.
+        weights: weight of each signal by name, from `parse_signals`. With those of stage 1 alone, stage 1 alone is trained.
         scorer: one of `SCORERS`.
     """
 
@@ -33,6 +33,10 @@ class AllocatorLearner(nn.Module):
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer
         layer.requires_grad_(True)
+        if self.baseline is None and all(name.startswith("early_") for name in weights):
+            layer.requires_grad_(False)  # what stage 1 shares with stage 2 stays as it is
+            for part in (layer.reader, layer.early_participation):
+                part.requires_grad_(True)
         # only to learn by: guesses visual tokens from what stage 1 reads
         self.guess = None
         if "early_features" in weights and self.baseline is None:

@@ -48,6 +48,11 @@ class FiniteGradients(TrainerCallback):
             raise FloatingPointError(f"the gradient of {bad[0]} {_stopped(args.output_dir, state.global_step)}")
 
 
+def _whole(parameter: torch.Tensor) -> torch.Tensor:
+    tensor = parameter.detach()
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def _stopped(out: str, step: int) -> str:
     last = get_last_checkpoint(out) if os.path.isdir(out) else None
     return (
@@ -140,9 +145,11 @@ class AllocatorTrainer(Trainer):
 
     def trained_tensors(self) -> dict[str, torch.Tensor]:
         """What is trained, by name, whole; with sharded parameters every process must call this."""
-        named = self.learner.named_parameters()
-        tensors = {name: parameter.detach() for name, parameter in named if parameter.requires_grad}
-        return {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in tensors.items()}
+        return {name: _whole(p) for name, p in self.learner.named_parameters() if p.requires_grad}
+
+    def scorer_tensors(self) -> dict[str, torch.Tensor]:
+        """The scorer, trained or left as it was, by name, whole; every process must call this too."""
+        return {name: _whole(p) for name, p in self.learner.scorer.named_parameters()}
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
         """Writes what is trained to `TRAINED` in the folder."""

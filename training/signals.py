@@ -121,7 +121,8 @@ def early_loss(early: torch.Tensor, temperature: torch.Tensor, target: torch.Ten
     count = EARLY_SHARE * len(early)
     if not 0 < target.sum() < count:
         return None
-    share = soft_topk(early, count, temperature).clamp_min(1e-6)
+    # so low that a cell which stage 1 ranks far down still has a gradient
+    share = soft_topk(early, count, temperature).clamp_min(1e-30)
     return -(share.log() * target).sum() / target.sum()
 
 

@@ -130,13 +130,11 @@ def make_learner(options: argparse.Namespace) -> tuple[AllocatorLearner, ARRCOCP
 
 def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) -> Path:
     """Writes what was trained, and with --export the whole model; returns the path of the former."""
-    learner, tensors = trainer.learner, trainer.trained_tensors()
+    learner, tensors, own = trainer.learner, trainer.trained_tensors(), trainer.scorer_tensors()
     baseline = learner.baseline is not None
     path = options.out / f"{'allocator' if options.scorer == 'arrcoc' else options.scorer}.safetensors"
     if not trainer.args.should_save:
         return path
-    prefix = "baseline." if baseline else "model.model.arrcoc."
-    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     if baseline:
         save_baseline(own, path, options.scorer, learner.fingerprint)
     else:
