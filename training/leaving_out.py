@@ -10,14 +10,8 @@ from training.base_model import CELL
 from training.batches import IGNORED, Batch, image_start, labelled_places, opens_answer
 
 _INK = 16  # a cell is empty if its pixels differ by no more than this, of 255
-_COUNTS = (
-    36,
-    49,
-    64,
-    96,
-    100,
-    126,
-)  # of cells that can be kept: those of whole pages, so that compiled layers know them
+# Cells that can be kept: the sizes of whole pages, which compiled layers know already.
+_COUNTS = (36, 49, 64, 96, 100, 126)
 _WHOLE = 0.75  # of the pages keep all that their questions name
 
 
