@@ -1,7 +1,7 @@
 """What each training signal, and each part of the allocator, is worth: trains many short runs and measures each.
 
-    python dev/study.py signals --model checkpoints/arrcoc-small --out results/signals.csv
-    python dev/study.py parts --model checkpoints/arrcoc-small --out results/parts.csv
+    python -m dev.study signals --model checkpoints/arrcoc-small --out results/signals.csv
+    python -m dev.study parts --model checkpoints/arrcoc-small --out results/parts.csv
 
 Every run trains for about as long (a signal that runs the language model takes fewer steps) and is measured on the same held-out
 pages of the drawn world: evidence recall and exact match at 10% and 25% of the tokens. These pages are not those of the reported
@@ -181,6 +181,9 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     names = options.names or list(SIGNALS if options.study == "signals" else PARTS)
+    unknown = sorted(set(names) - set(PARTS)) if options.study == "parts" else []
+    if unknown:
+        parser.error(f"--names {unknown[0]!r}: the parts are {', '.join(PARTS)}")
     which, shards = map(int, options.shard.split("/"))
     todo = [(name, seed) for seed in range(options.seeds) for name in names][which::shards]
     options.out.parent.mkdir(parents=True, exist_ok=True)
