@@ -12,9 +12,8 @@ from .attending import Allocation
 from .looking import Glance
 
 COARSE_FACTORS = (2, 4, 8)  # sides of an image over those of its coarse view
-COARSEST_SHARE = (
-    0.6  # of the budget that the coarsest view may take, where no view fits into the share that is meant for it
-)
+# Of the budget, that the coarsest view may take where no view fits into the share that is meant for it.
+COARSEST_SHARE = 0.6
 
 
 def encode_cells(visual, pixel_values, grid_thw, cells: list[torch.Tensor | None], **kwargs):

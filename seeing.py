@@ -43,7 +43,7 @@ class Asked:
 
     def is_full(self, number: int) -> bool:
         """Whether an image keeps every cell."""
-        return self.budget(number) == self.sizes[number]
+        return self.counts is None or self.counts[number] == self.sizes[number]
 
     def budget(self, number: int) -> int:
         """Tokens that an image may have."""

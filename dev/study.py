@@ -3,9 +3,10 @@
     python -m dev.study signals --model checkpoints/arrcoc-small --out results/signals.csv
     python -m dev.study parts --model checkpoints/arrcoc-small --out results/parts.csv
 
-Every run trains for about as long (a signal that runs the language model takes fewer steps) and is measured on the same held-out
-pages of the drawn world: evidence recall and exact match at 10% and 25% of the tokens. These pages are not those of the reported
-results. A run that stands in the file already is left out, so a stopped study goes on.
+A signal that runs the language model in every step takes `--language-steps` of them, the others `--steps` on pages that are
+encoded once for all runs (by the first, whose seconds count it). All are measured on the same held-out pages of the drawn world,
+which are not those of the reported results: evidence recall and exact match at 10% and 25% of the tokens. A run that stands in the
+file already is left out, so a stopped study goes on.
 """
 
 import argparse

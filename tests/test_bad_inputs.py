@@ -432,13 +432,28 @@ def test_good_checkpoint_loads(folder, model):
         assert torch.equal(loaded[name], value), name
 
 
-@pytest.mark.parametrize("name", [BASE, OWN, "model.visual.merger.linear_fc1.bias"])
+@pytest.mark.parametrize(
+    "name", [BASE, OWN, "model.visual.merger.linear_fc1.bias", "model.arrcoc.reader.stem.0.weight"]
+)
 def test_missing_weight(folder, name):
     edit_weights(folder, lambda tensors: tensors.pop(name))
     with pytest.raises(ValueError, match="the checkpoint lacks 1 tensors") as error:
         load(folder)
     assert name in str(error.value)
     assert "Download it again" in str(error.value)
+
+
+def test_stage_one_may_be_missing_as_a_whole(folder, model):
+    stage_one = ("model.arrcoc.reader.", "model.arrcoc.early_participation.")
+
+    def drop(tensors):
+        for name in [name for name in tensors if name.startswith(stage_one)]:
+            tensors.pop(name)
+
+    edit_weights(folder, drop)
+    loaded = load(folder).model.arrcoc
+    assert not loaded.early_participation.gate.any()  # neutral
+    assert torch.equal(loaded.participation.gate, model.model.arrcoc.participation.gate)
 
 
 @pytest.mark.parametrize("name", [BASE, OWN])

@@ -256,6 +256,20 @@ def test_stage_one_learns_to_keep_what_is_wanted():
     assert signals.early_loss(early.detach() + 5 * target, temperature, target) < 1e-3
     assert signals.early_loss(early, temperature, torch.zeros(30)) is None
     assert signals.early_loss(early, temperature, torch.ones(30)) is None
+    far_down = (-3 * target).requires_grad_()  # thirty temperatures below all others
+    signals.early_loss(far_down, temperature, target).backward()
+    assert (far_down.grad[target > 0] < -1).all()
+
+
+def test_stage_one_is_taught_to_keep_context_too_and_stage_two_is_not(tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "evidence,early_evidence")
+    batch = batch_for(learner)
+    assert not batch["context"].any()
+    plain = learner(**batch)
+    batch["context"] = torch.zeros_like(batch["context"]).index_fill(0, torch.tensor([0]), 1.0)
+    both = learner(**batch)
+    assert both["evidence"] == plain["evidence"]
+    assert both["early_evidence"] != plain["early_evidence"]
 
 
 def test_a_guess_is_measured_against_tokens_of_mean_0_and_variance_1():

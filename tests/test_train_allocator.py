@@ -73,6 +73,16 @@ def test_a_run_writes_its_files_and_the_allocator_alone_loads_onto_its_base(trai
     assert len(changed) == len(untrained)
 
 
+def test_signals_of_stage_one_alone_write_a_whole_allocator_whose_stage_two_is_as_it_was(train, base, tmp_path):
+    first = train(tmp_path / "first")
+    second = train(tmp_path / "second", "--allocator", first, "--signals", "early_evidence,early_features")
+    before, after = load_file(first), load_file(second)
+    assert before.keys() == after.keys()
+    changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"reader", "early_participation"}
+    load_allocator(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), second)
+
+
 @pytest.mark.parametrize(
     "options", [["--signals", "evidence,lm_gumbel"], ["--scorer", "vision_selector"], ["--ahead", 2]]
 )

@@ -79,7 +79,6 @@ def _token_points(question: Question) -> list[tuple[tuple[float, float], ...]]:
     return [*points, points[-1]]
 
 
-@lru_cache(maxsize=20000)
 def asked_names(text: str) -> tuple[bool, ...]:
     """(len(KEYS),) which names a question asks by, see `words.asked`."""
     found = words.asked(text)

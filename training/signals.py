@@ -19,10 +19,7 @@ SIGNALS = {
     "lm_soft_topk": (("soft",), "language-model loss, all tokens, log of their soft top-k added to the attention"),
     "distill_answer": (("student", "teacher"), "KL from the full model's answer distribution to the pruned one's"),
     "distill_attention": (("teacher",), "KL from the full model's attention over the image to the scores' softmax"),
-    "early_evidence": (
-        (),
-        "stage 1: log loss of the cells of evidence and context in the soft top third of its scores",
-    ),
+    "early_evidence": ((), "stage 1: log loss of evidence and context cells in the soft top third of its scores"),
     "early_distill": ((), "stage 1: the same of the cells that stage 2 chooses"),
     "early_features": ((), "stage 1: mean squared error of the visual tokens, guessed from what it reads of the cells"),
     "binarize": ((), "BCE of the soft top-k against its own hard top-k, its weight rising with the progress"),

@@ -5,7 +5,7 @@ About a hundred names asked for in whole words: every one of them becomes one or
 """
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 LABELS = (
     "Total", "Amount", "Balance", "Tax", "Price", "Fee", "Discount", "Deposit", "Invoice number", "Order number",
@@ -83,7 +83,7 @@ KEYS = tuple(dict.fromkeys((*LABELS, *COLOURS, *SHAPES, *ROW_NAMES, *COLUMNS, *M
 SYSTEM = "You are a helpful assistant."
 
 
-@cache
+@lru_cache(maxsize=20000)
 def asked(text: str) -> frozenset[str]:
     """Which of `KEYS` a question asks by; of names within one another the longer one counts."""
     found = set()
