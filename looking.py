@@ -21,7 +21,7 @@ class Glance:
         texture: (13, h, w) texture array.
         information, perspective: (h, w) score maps that need no vision features.
         contrast: (h, w), see `cell_contrast`.
-        canvas: (3, h * p, w * p) in [0, 1], see `pixel_canvas`.
+        canvas: (3, h * p, w * p) in [0, 1], see `pixel_canvas`; `None` once nothing will read it again.
         early: (h * w,) relevance from raw image and question alone, with its gradient; `None` where it was not asked for.
         read: (h * w, `READ_FEATURES`) what `early` was made of, with its gradient; `None` likewise.
         cells: (M,) raster index of the cells to encode, ascending; `None` for all.
@@ -31,7 +31,7 @@ class Glance:
     information: torch.Tensor
     perspective: torch.Tensor
     contrast: torch.Tensor
-    canvas: torch.Tensor
+    canvas: torch.Tensor | None
     early: torch.Tensor | None = None
     read: torch.Tensor | None = None
     cells: torch.Tensor | None = None

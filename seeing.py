@@ -239,7 +239,7 @@ class SeeingMixin:
             if asked.encode_ratio != 1.0:
                 least, floor = 1 if any_question else fine, self.config.coverage_floor
                 glance = replace(glance, cells=choose_to_encode(glance, grid, asked.encode_ratio, least, floor))
-            glances[number] = glance
+            glances[number] = replace(glance, canvas=None)
         cells = [None if glance is None else glance.cells for glance in glances]
         vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)
         return EncodedImages(

@@ -80,6 +80,7 @@ PARTS = {
     "without row and column context": (_without_axes, ()),
     "without information": (contextlib.nullcontext, ("information_weight=0",)),
     "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),
+    "without participation": (contextlib.nullcontext, ("participation_weight=0",)),
     "without tensions": (_without_tensions, ()),
     "with diversity=0.25": (contextlib.nullcontext, ("diversity=0.25",)),
     "without coverage floor": (contextlib.nullcontext, ("coverage_floor=0",)),

@@ -102,8 +102,9 @@ def _half(features: torch.Tensor) -> torch.Tensor:
     return features.to(torch.float16, copy=True)  # a copy: a view would keep the whole batch in memory
 
 
-def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool) -> list[Scored]:
-    """Scores of the model's layer for every question of a page, before similar cells suppress each other."""
+def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, early: bool = True) -> list[Scored]:
+    """Scores of the model's layer for every question of a page, before similar cells suppress each other; those of stage 1
+    where `early` asks for them."""
     layer = model.model.arrcoc
     ids, mask = page.query_input_ids, page.query_attention_mask
     if blind:
@@ -113,7 +114,7 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool) ->
     with torch.autocast(query.device.type, enabled=False):
         texture = page.glance.texture
         needed = layer.participation(texture, page.merger_inputs, page.levels, query, mask)
-        rated = layer.rate(page.glance, query, mask)
+        rated = layer.rate(page.glance, query, mask) if early else None
         looked = replace(page.glance, perspective=layer.perspective(texture))  # it is trained too
         scored = []
         for number, budget in enumerate(budgets.tolist()):
@@ -125,8 +126,8 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool) ->
             scores = {name: score[None] for name, score in maps.items()}
             balance = layer.balancer(scores, query[number][mask[number]], budget)
             value = balance.relevance.flatten()
-            stage = {"early": rated.early[number]}
-            if number == 0:
+            stage = {} if rated is None else {"early": rated.early[number]}
+            if rated is not None and number == 0:
                 stage |= {"read": rated.read, "tokens": page.levels[0]}
             scored.append(Scored(value, balance.temperature, page.grid, budget, {}, balance.tensions, **stage))
     return scored

@@ -33,7 +33,9 @@ class AllocatorLearner(nn.Module):
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer
         layer.requires_grad_(True)
-        if self.baseline is None and all(name.startswith("early_") for name in weights):
+        early = [name for name in weights if name.startswith("early_")]
+        self.looks_early = bool(early)
+        if self.baseline is None and len(early) == len(weights):
             layer.requires_grad_(False)  # what stage 1 shares with stage 2 stays as it is
             for part in (layer.reader, layer.early_participation):
                 part.requires_grad_(True)
@@ -77,7 +79,7 @@ class AllocatorLearner(nn.Module):
         if "pages" in batch:
             pairs = list(zip(batch["pages"], batch["budgets"], strict=True))
             blind = self.scorer_name == "query_blind"
-            scored = [score for page, budgets in pairs for score in page_scores(self.model, page, budgets, blind)]
+            scored = [s for page, budgets in pairs for s in page_scores(self.model, page, budgets, blind, self.looks_early)]
             covered = [both for page, _ in pairs for both in zip(page.evidence, page.context, strict=True)]
             losses = self._score_losses(scored, covered)
             if "distill_attention" in self.weights:

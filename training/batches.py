@@ -37,6 +37,11 @@ class Batch:
     cells: tuple[int, int]
     kept: torch.Tensor | None = None
 
+    @property
+    def shown(self) -> int:
+        """Cells of each page that are shown."""
+        return self.cells[0] * self.cells[1] if self.kept is None else self.kept.shape[1]
+
 
 @lru_cache(maxsize=1)
 def _tokenizer():

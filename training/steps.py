@@ -75,8 +75,8 @@ def _batch_positions(model: Qwen3VLForConditionalGeneration, batch: Batch, start
     size, length = batch.input_ids.shape
     if batch.kept is None:
         return _positions(model, batch.cells, start, length).expand(3, size, length)
-    cells, count = batch.cells[0] * batch.cells[1], batch.kept.shape[1]
-    whole = _positions(model, batch.cells, start, length + cells - count)[:, 0]
+    cells = batch.cells[0] * batch.cells[1]
+    whole = _positions(model, batch.cells, start, length + cells - batch.shown)[:, 0]
     before, after = whole[:, :start], whole[:, start + cells :]
     shown = whole[:, start : start + cells][:, batch.kept]
     return torch.cat([before[:, None].expand(3, size, -1), shown, after[:, None].expand(3, size, -1)], -1)
@@ -87,8 +87,7 @@ def _image_features(model: Qwen3VLForConditionalGeneration, batch: Batch):
     grid = torch.tensor([[1, batch.cells[0] * MERGE, batch.cells[1] * MERGE]] * size, device=model.device)
     pixels = patches(batch.images.to(model.device))
     kept = [None] * size if batch.kept is None else list(batch.kept.to(model.device))
-    shown = batch.cells[0] * batch.cells[1] if batch.kept is None else batch.kept.shape[1]
-    return encode_cells(model.model.visual, pixels, grid, kept, **one_grid(model, shown * MERGE**2, size))
+    return encode_cells(model.model.visual, pixels, grid, kept, **one_grid(model, batch.shown * MERGE**2, size))
 
 
 def answer_logits(
