@@ -23,7 +23,8 @@ def learner(new_model, tiny_config):
     """A learner whose gates are open, so that the question counts."""
     model = new_model(tiny_config(diversity=0.0))
     return AllocatorLearner(
-        model, parse_signals("evidence,mass,early_evidence,early_distill,early_features,distill_attention")
+        model,
+        parse_signals("evidence,mass,early_evidence,early_distill,early_features,distill_attention,distill_unmarked"),
     )
 
 

@@ -12,7 +12,7 @@ from training.allocator_learner import AllocatorLearner
 from training.data import Example, WorldSource
 from training.soft_topk import soft_topk
 
-KINDS = [*(name for name in signals.SIGNALS if name != "lm")]
+KINDS = [name for name in signals.SIGNALS if name not in ("lm", "distill_unmarked")]  # every example here has boxes
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +197,23 @@ def test_the_teachers_attention_is_a_distribution_over_each_images_cells(tiny_co
     assert all(float(seen.sum()) == pytest.approx(1, abs=1e-5) for seen in eager.attention)
     assert torch.allclose(eager.logits, plain.logits, atol=1e-4)
     assert model.model.language_model.config._attn_implementation == before
+
+
+def test_distill_unmarked_is_of_the_questions_without_boxes_alone(tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "evidence,distill_attention,distill_unmarked")
+    batch = batch_for(learner)
+    sizes = (batch["image_grid_thw"].prod(-1) // 4).tolist()
+    assert len(sizes) == 2
+    assert all(cells.any() for cells in batch["evidence"].split(sizes))
+    marked = learner(**batch)
+    assert "distill_unmarked" not in marked
+    found = []
+    for number in range(2):
+        cells = [part.clone() for part in batch["evidence"].split(sizes)]
+        cells[number].zero_()
+        found.append(learner(**batch | {"evidence": torch.cat(cells)})["distill_unmarked"])
+    assert not torch.isclose(*found)
+    assert torch.allclose(torch.stack(found).mean(), marked["distill_attention"])
 
 
 @pytest.mark.parametrize(("text", "name"), [("evidence", "evidence"), ("distill_attention", "distill_attention")])

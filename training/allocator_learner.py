@@ -47,6 +47,7 @@ class AllocatorLearner(nn.Module):
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
         self.needs = signals.needs(weights)
+        self.reads_attention = any(name in weights for name in signals.ATTENTION)
         self.train()
 
     @property
@@ -79,11 +80,14 @@ class AllocatorLearner(nn.Module):
         if "pages" in batch:
             pairs = list(zip(batch["pages"], batch["budgets"], strict=True))
             blind = self.scorer_name == "query_blind"
-            scored = [s for page, budgets in pairs for s in page_scores(self.model, page, budgets, blind, self.looks_early)]
+            scored = [
+                s for page, budgets in pairs for s in page_scores(self.model, page, budgets, blind, self.looks_early)
+            ]
             covered = [both for page, _ in pairs for both in zip(page.evidence, page.context, strict=True)]
             losses = self._score_losses(scored, covered)
-            if "distill_attention" in self.weights:
-                losses |= _attention_losses(scored, [seen for page, _ in pairs for seen in page.attention])
+            if self.reads_attention:
+                seen = [seen for page, _ in pairs for seen in page.attention]
+                losses |= self._attention_losses(scored, seen, covered)
         else:
             scored, losses = self._example_losses(batch)
         total = sum(self._weight(name) * loss for name, loss in losses.items())
@@ -101,7 +105,9 @@ class AllocatorLearner(nn.Module):
         scored = scores_of(self.scorer_name, self.scorer, self.model, batch, vision_output, temperature)
         sizes = [len(image.value) for image in scored]
         covered = list(zip(batch["evidence"].split(sizes), batch["context"].split(sizes), strict=True))
-        return scored, self._score_losses(scored, covered) | self._language_losses(scored, batch, vision_output)
+        return scored, self._score_losses(scored, covered) | self._language_losses(
+            scored, covered, batch, vision_output
+        )
 
     def _weight(self, name: str) -> float:
         return self.weights[name] * (self.progress if name == "binarize" else 1.0)
@@ -142,16 +148,23 @@ class AllocatorLearner(nn.Module):
             for name, target in targets.items()
         }
 
-    def _language_losses(self, scored: list[Scored], batch, vision_output) -> dict[str, torch.Tensor]:
+    def _attention_losses(self, scored: list[Scored], attention, covered) -> dict[str, torch.Tensor]:
+        pairs = zip(scored, attention, strict=True)
+        each = [signals.attention_loss(image.value, image.temperature, seen) for image, seen in pairs]
+        unmarked = [None if cells.any() else loss for loss, (cells, _) in zip(each, covered, strict=True)]
+        found = {"distill_attention": each, "distill_unmarked": unmarked}
+        return _means({name: losses for name, losses in found.items() if name in self.weights})
+
+    def _language_losses(self, scored: list[Scored], covered, batch, vision_output) -> dict[str, torch.Tensor]:
         losses, weights, grid = {}, self.weights, batch["image_grid_thw"]
         full = teacher = None
         if "teacher" in self.needs or "soft" in self.needs:
             full = prefixed(batch, "full_")
         if "teacher" in self.needs:
             with self._base_alone():
-                teacher = full_pass(self.model, full, grid, vision_output, "distill_attention" in weights)
-        if "distill_attention" in weights:
-            losses |= _attention_losses(scored, teacher.attention)
+                teacher = full_pass(self.model, full, grid, vision_output, self.reads_attention)
+        if self.reads_attention:
+            losses |= self._attention_losses(scored, teacher.attention, covered)
         if "student" in self.needs:
             losses |= self._student_losses(scored, batch, vision_output, teacher)
         if "lm_soft_topk" in weights:
@@ -177,12 +190,6 @@ class AllocatorLearner(nn.Module):
 
     def _base_alone(self):
         return nullcontext() if self.adapted is None else self.adapted.disable_adapter()
-
-
-def _attention_losses(scored: list[Scored], attention: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-    pairs = zip(scored, attention, strict=True)
-    parts = [signals.attention_loss(image.value, image.temperature, seen) for image, seen in pairs]
-    return {"distill_attention": torch.stack(parts).mean()}
 
 
 def _means(found: dict[str, list]) -> dict[str, torch.Tensor]:

@@ -19,6 +19,10 @@ SIGNALS = {
     "lm_soft_topk": (("soft",), "language-model loss, all tokens, log of their soft top-k added to the attention"),
     "distill_answer": (("student", "teacher"), "KL from the full model's answer distribution to the pruned one's"),
     "distill_attention": (("teacher",), "KL from the full model's attention over the image to the scores' softmax"),
+    "distill_unmarked": (
+        ("teacher",),
+        "the same KL, of the questions without an evidence box alone: what else could teach them",
+    ),
     "early_evidence": ((), "stage 1: log loss of evidence and context cells in the soft top third of its scores"),
     "early_distill": ((), "stage 1: the same of the cells that stage 2 chooses"),
     "early_features": ((), "stage 1: mean squared error of the visual tokens, guessed from what it reads of the cells"),
@@ -26,6 +30,7 @@ SIGNALS = {
     "entropy": ((), "entropy of the scores' softmax, in [0, 1]"),
     "tension": ((), "mean square of the tensions, in [0, 1]"),
 }
+ATTENTION = ("distill_attention", "distill_unmarked")  # what reads the full model's attention
 LANGUAGE_VARIANTS = ("lm_straight_through", "lm_gates", "lm_gumbel", "lm_soft_topk")
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
 EARLY_SHARE = 1 / 3  # of the cells, that stage 1 learns to choose

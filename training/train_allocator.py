@@ -41,7 +41,7 @@ DEFAULT_SIGNALS = {
 
 AHEAD = """--ahead PAGES: the frozen base encodes so many pages before training, and every pass goes over them again, all questions
 of a page at once. Several times faster; for signals that need no pass of the language model, or the frozen one's alone
-(distill_attention, whose pass is made once)."""
+(distill_attention and distill_unmarked, whose pass is made once)."""
 
 
 def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, questions: int = 1):
