@@ -92,10 +92,10 @@ PARTS = {
 @contextlib.contextmanager
 def _encoded_once():
     # the same pages for every run: a seed is of the new parameters, the order and the budgets
-    def encoded(model, collator, source, pages, questions, quiet):
+    def encoded(model, collator, source, pages, quiet):
         key = (collator.language, pages)
         if key not in _PAGES:
-            _PAGES[key] = encode_ahead(model, collator, source, pages, questions, quiet)
+            _PAGES[key] = encode_ahead(model, collator, source, pages, quiet)
         return _PAGES[key]
 
     with mock.patch.object(train_allocator, "encode_ahead", encoded):

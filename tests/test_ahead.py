@@ -1,13 +1,16 @@
 """Pages that are encoded before training: the same scores, the same losses, and the questions of a page at once."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
 from training import scorers
 from training.ahead import PageCollator, encode_ahead, page_scores
-from training.allocator_batches import AllocatorCollator, ListSource
+from training.allocator_batches import AllocatorCollator, MixedSource, PictureSource
 from training.allocator_learner import AllocatorLearner
-from training.data import WorldSource
+from training.data import Example, WorldSource
 from training.signals import parse_signals
 
 QUESTIONS = 3
@@ -32,7 +35,7 @@ def learner(new_model, tiny_config):
 def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make_processor):
     """Features are kept in half precision: 11 bits of them."""
     collator = AllocatorCollator(make_processor(learner.model), language=False)
-    pages = encode_ahead(learner.model, collator, source, 3, QUESTIONS, quiet=True)
+    pages = encode_ahead(learner.model, collator, source, 3, quiet=True)
     assert [len(page.evidence) for page in pages] == [QUESTIONS] * 3
     for number, page in enumerate(pages):
         batch = collator([source.example(QUESTIONS * number + place) for place in range(QUESTIONS)], number)
@@ -52,7 +55,7 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
 
 def test_losses_of_encoded_pages_are_those_of_their_examples(learner, source, make_processor):
     collator = AllocatorCollator(make_processor(learner.model), language=True)
-    pages = encode_ahead(learner.model, collator, source, 2, QUESTIONS, quiet=True)
+    pages = encode_ahead(learner.model, collator, source, 2, quiet=True)
     examples = [source.example(index) for index in range(2 * QUESTIONS)]
     expected, found = learner(**collator(examples, 7)), learner(**PageCollator(collator)(pages, 7))
     assert expected.keys() == found.keys()
@@ -65,7 +68,32 @@ def test_losses_of_encoded_pages_are_those_of_their_examples(learner, source, ma
 
 def test_a_list_gives_a_page_for_each_of_its_pictures(learner, source, make_processor):
     collator = AllocatorCollator(make_processor(learner.model), language=False)
-    listed = ListSource([source.example(QUESTIONS * number) for number in range(3)])
-    pages = encode_ahead(learner.model, collator, listed, 1, 3, quiet=True)
-    assert len(pages) == 3
-    assert all(len(page.query_input_ids) == 1 for page in pages)
+    asked = [*source.page(0), source.example(QUESTIONS), *source.page(2)]
+    drawn = {number: source.example(number).image for number in (0, QUESTIONS, 2 * QUESTIONS)}
+    pictures = [drawn[0]] * 3 + [drawn[QUESTIONS]] + [drawn[2 * QUESTIONS]] * 3
+    listed = [replace(example, picture=picture) for example, picture in zip(asked, pictures, strict=True)]
+    pages = encode_ahead(learner.model, collator, PictureSource(listed, questions=QUESTIONS), 3, quiet=True)
+    assert sorted(len(page.evidence) for page in pages) == [1, 3, 3]
+    pages = encode_ahead(learner.model, collator, PictureSource(listed, questions=2), 5, quiet=True)
+    assert sorted(len(page.evidence) for page in pages) == [1, 1, 1, 2, 2]
+
+
+def test_a_list_is_gone_through_picture_by_picture_in_another_order_each_time():
+    pictures = [Path(f"{name}.png") for name in "abcde"]
+    listed = [Example(picture, f"{n}?", ("a",)) for n in range(3) for picture in pictures]
+    source = PictureSource(listed, seed=3, questions=3)
+    passes = [[source.example(15 * turn + place) for place in range(15)] for turn in range(2)]
+    for asked in passes:
+        assert sorted(map(str, asked)) == sorted(map(str, listed))
+        assert all(len({example.picture for example in asked[first : first + 3]}) == 1 for first in range(0, 15, 3))
+    assert passes[0] != passes[1]
+    assert passes[0][0] == PictureSource(listed, seed=3, questions=3).example(0)
+    mixed = MixedSource([PictureSource(listed[:1]), source], run=3)
+    assert [len(mixed.page(number)) for number in range(4)] == [1, 3, 1, 3]
+
+
+def test_a_page_with_fewer_questions_is_asked_each_once():
+    source = WorldSource(seed=3, kinds=("scene",), grids=((8, 8),), questions=50)
+    asked = source.page(0)
+    assert 0 < len(asked) == len({example.name for example in asked}) < 50
+    assert source.example(len(asked)).name == asked[0].name

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
 
 import torch
@@ -116,16 +117,16 @@ def _renamed(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.T
 
 
 class ListSource:
-    """A list of examples as an endless source: each pass in another order, drawn from the seed."""
+    """A list as an endless source: each pass in another order, drawn from the seed."""
 
-    def __init__(self, examples: Sequence[Example], seed: int = 0):
+    def __init__(self, examples: Sequence, seed: int = 0):
         if not examples:
             raise ValueError("there is no example to train on; pass data that hold at least one")
         self.examples, self.seed = examples, seed
         self._order: tuple[int, list[int]] = (-1, [])
 
-    def example(self, index: int) -> Example:
-        """The example of `index`."""
+    def example(self, index: int):
+        """The entry of `index`."""
         turn, place = divmod(index, len(self.examples))
         if self._order[0] != turn:
             order = list(range(len(self.examples)))
@@ -134,8 +135,36 @@ class ListSource:
         return self.examples[self._order[1][place]]
 
 
+class PictureSource:
+    """Examples as an endless source of pictures: what is asked of one comes in a row, `questions` at most; each pass in
+    another order, drawn from the seed."""
+
+    def __init__(self, examples: Sequence[Example], seed: int = 0, questions: int = 1):
+        asked: dict = {}
+        for example in examples:
+            picture = example.picture
+            asked.setdefault(str(picture) if isinstance(picture, (str, Path)) else id(picture), []).append(example)
+        parts = [rows[first : first + questions] for rows in asked.values() for first in range(0, len(rows), questions)]
+        self._pages = ListSource(parts, seed)
+        self._count = len(examples)
+        self._row: tuple[int, list[Example]] = (-1, [])
+
+    def page(self, number: int) -> list[Example]:
+        """What is asked of the picture of a number."""
+        return self._pages.example(number)
+
+    def example(self, index: int) -> Example:
+        """The example of `index`, where all questions of a picture count."""
+        turn, place = divmod(index, self._count)
+        if self._row[0] != turn:
+            pages = len(self._pages.examples)
+            rows = (self.page(turn * pages + number) for number in range(pages))
+            self._row = (turn, [example for row in rows for example in row])
+        return self._row[1][place]
+
+
 class MixedSource:
-    """Several sources in turn, `run` examples of each."""
+    """Several sources in turn, `run` examples or one page of each."""
 
     def __init__(self, sources: Sequence, run: int = 1):
         self.sources, self.run = list(sources), run
@@ -145,6 +174,11 @@ class MixedSource:
         turn, place = divmod(index, self.run)
         turn, which = divmod(turn, len(self.sources))
         return self.sources[which].example(turn * self.run + place)
+
+    def page(self, number: int) -> list[Example]:
+        """What is asked of the page of a number."""
+        turn, which = divmod(number, len(self.sources))
+        return self.sources[which].page(turn)
 
 
 class AllocatorBatches(IterableDataset):

@@ -22,7 +22,7 @@ from evaluation.loading import parse_dials
 from training.adapt import ADAPTS, adapt, merged, tuned_tensors
 from training.ahead import PageCollator, encode_ahead
 from training.allocator import load_allocator, save_allocator, save_baseline, write_tensors
-from training.allocator_batches import SHARES, AllocatorCollator, ListSource, MixedSource
+from training.allocator_batches import SHARES, AllocatorCollator, ListSource, MixedSource, PictureSource
 from training.allocator_learner import AllocatorLearner
 from training.allocator_trainer import AllocatorTrainer
 from training.data import WorldSource, load_examples
@@ -47,7 +47,7 @@ of a page at once. Several times faster; for signals that need no pass of the la
 def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, questions: int = 1):
     """The endless training examples that the specs name, in turn; the world is drawn, everything else is read and checked.
 
-    `questions` examples in a row are of one source; where it is the world, they show the same page.
+    `questions` examples in a row are of one source. Of each picture so many are asked in a row, where it has as many.
 
     Raises:
         DataError: see `load_examples`.
@@ -68,18 +68,16 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
             kinds = tuple(name.strip() for name in rest.split(",") if name.strip())
             sources.append(WorldSource(seed + number, "train", kinds, tuple(pairs) or GRIDS, questions))
         else:
-            sources.append(ListSource(load_examples(spec, "train", seed, limit, skip_bad), seed))
+            sources.append(PictureSource(load_examples(spec, "train", seed, limit, skip_bad), seed, questions))
     return sources[0] if len(sources) == 1 else MixedSource(sources, questions)
 
 
-def training_arguments(options: argparse.Namespace) -> TrainingArguments:
-    """Trainer's own options from ours."""
-    asked = options.questions if options.ahead else 1  # of each example, which is a page then
-    examples = math.ceil(options.batch_size / asked)
+def training_arguments(options: argparse.Namespace, asked: float = 1.0) -> TrainingArguments:
+    """Trainer's own options from ours; `asked` is how many questions one entry of the source holds in the mean."""
     arguments = TrainingArguments(
         output_dir=str(options.out),
         max_steps=options.steps,
-        per_device_train_batch_size=examples,
+        per_device_train_batch_size=max(1, round(options.batch_size / asked)),
         gradient_accumulation_steps=options.accumulate,
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
@@ -158,7 +156,7 @@ def _add_data(parser: argparse.ArgumentParser):
     )
     add("--limit", type=int, help="of the examples of each of --data but the world")
     add("--skip-bad", action="store_true", help="leave bad records out, and say how many")
-    add("--questions", type=int, default=4, help="asked of each page of the world, which is encoded once for all")
+    add("--questions", type=int, default=4, help="asked of one picture in a row, at most; it is encoded once for all")
     add(
         "--ahead",
         type=int,
@@ -193,7 +191,7 @@ def _add_model(parser: argparse.ArgumentParser):
 def _add_steps(parser: argparse.ArgumentParser):
     add = parser.add_argument_group("optimisation").add_argument
     add("--steps", type=int, default=2000)
-    add("--batch-size", type=int, default=16, help="pages per step and process")
+    add("--batch-size", type=int, default=16, help="questions per step and process")
     add("--accumulate", type=int, default=1, help="batches per step")
     add("--learning-rate", type=float, default=2e-3)
     add(
@@ -294,10 +292,12 @@ def main(arguments: list[str] | None = None) -> Path:
     collator = AllocatorCollator(
         processor, learner.needs_language, learner.needs_prompt, tuple(options.shares), options.seed
     )
+    asked = 1.0
     if options.ahead:
-        pages = encode_ahead(learner.model, collator, source, options.ahead, options.questions, options.quiet)
+        pages = encode_ahead(learner.model, collator, source, options.ahead, options.quiet)
+        asked = sum(len(page.evidence) for page in pages) / len(pages)
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
-    trainer = AllocatorTrainer(learner, training_arguments(options), source, collator, options.gate_factor)
+    trainer = AllocatorTrainer(learner, training_arguments(options, asked), source, collator, options.gate_factor)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     path = finish(trainer, processor, options)
     if trainer.args.should_save:

@@ -97,16 +97,20 @@ class WorldSource:
 
     def example(self, index: int) -> Example:
         """The example of `index`. `RuntimeError` if the kinds draw pages without any question."""
-        turn, place = divmod(index, self.questions)
-        random = Random(stable_hash(f"world example {self.seed} {turn}"))
+        number, place = divmod(index, self.questions)
+        asked = self.page(number)
+        return asked[place % len(asked)]
+
+    def page(self, number: int) -> list[Example]:
+        """What is asked of the page of a number, once each. `RuntimeError` as for `example`."""
+        random = Random(stable_hash(f"world example {self.seed} {number}"))
         for _ in range(_ATTEMPTS):
             kind, grid = random.choice(tuple(kinds_of(self.kinds))), random.choice(self.grids)
             arguments = (random.getrandbits(48), self.split, tuple(grid), kind)
             page = _page(*arguments)
             if page.questions:
                 order = random.sample(range(len(page.questions)), len(page.questions))
-                number = order[place % len(order)]
-                return _example(page, page.questions[number], arguments, number)
+                return [_example(page, page.questions[place], arguments, place) for place in order[: self.questions]]
         raise RuntimeError(f"{_ATTEMPTS} pages of the kinds {', '.join(kinds_of(self.kinds))} held no question")
 
 
