@@ -92,10 +92,10 @@ PARTS = {
 @contextlib.contextmanager
 def _encoded_once():
     # the same pages for every run: a seed is of the new parameters, the order and the budgets
-    def encoded(model, collator, source, pages, quiet):
-        key = (collator.language, pages)
+    def encoded(model, collator, source, pages, quiet, unmarked_alone):
+        key = (collator.language, unmarked_alone, pages)
         if key not in _PAGES:
-            _PAGES[key] = encode_ahead(model, collator, source, pages, quiet)
+            _PAGES[key] = encode_ahead(model, collator, source, pages, quiet, unmarked_alone)
         return _PAGES[key]
 
     with mock.patch.object(train_allocator, "encode_ahead", encoded):

@@ -66,6 +66,20 @@ def test_losses_of_encoded_pages_are_those_of_their_examples(learner, source, ma
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
 
 
+def test_the_full_model_is_read_for_questions_without_boxes_alone(learner, source, make_processor):
+    collator = AllocatorCollator(make_processor(learner.model), language=True)
+    picture = source.example(0).image
+    marked, *rest = (replace(example, picture=picture) for example in source.page(0))
+    asked = PictureSource([*rest, replace(marked, evidence=())], questions=QUESTIONS)
+    (every,) = encode_ahead(learner.model, collator, asked, 1, quiet=True)
+    (page,) = encode_ahead(learner.model, collator, asked, 1, quiet=True, unmarked_alone=True)
+    unmarked = ~page.evidence.any(-1)
+    assert unmarked.sum() == 1
+    assert not page.attention[~unmarked].any()
+    torch.testing.assert_close(page.attention[unmarked], every.attention[unmarked], rtol=1e-4, atol=1e-6)
+    assert torch.allclose(every.attention.sum(-1), torch.ones(QUESTIONS), atol=1e-5)
+
+
 def test_a_list_gives_a_page_for_each_of_its_pictures(learner, source, make_processor):
     collator = AllocatorCollator(make_processor(learner.model), language=False)
     asked = [*source.page(0), source.example(QUESTIONS), *source.page(2)]

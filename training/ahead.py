@@ -25,7 +25,8 @@ class EncodedPage:
         merger_inputs, levels: as `ARRCOCLayer.forward` takes them, in half precision.
         query_input_ids, query_attention_mask: (questions, Tq).
         evidence, context: (questions, cells) covered share of each cell.
-        attention: (questions, cells) how the answer's tokens attend to them in the full model; `None` where no signal asks.
+        attention: (questions, cells) how the answer's tokens attend to them in the full model, 0 where no signal asks; `None`
+            where none asks at all.
     """
 
     grid: tuple[int, int, int]
@@ -57,23 +58,30 @@ class PageCollator:
 
 
 @torch.no_grad()
-def encode_ahead(model, collator, source, pages: int, quiet: bool = False) -> list[EncodedPage]:
+def encode_ahead(
+    model, collator, source, pages: int, quiet: bool = False, unmarked_alone: bool = False
+) -> list[EncodedPage]:
     """The first `pages` pages of a source, each with all that the source asks of it.
 
-    With the `language` of `collator`, the full model answers each question once, for its attention. About 0.8 MB for each
-    page of 144 cells on the bundled base: the caller says how many fit into memory.
+    With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
+    those without an evidence box. About 0.8 MB for each page of 144 cells on the bundled base: the caller says how many
+    fit into memory.
     """
     numbers = tqdm(range(pages), desc="pages encoded", disable=quiet)
-    return [_encoded(model, collator(source.page(number), number)) for number in numbers]
+    return [_encoded(model, collator(source.page(number), number), unmarked_alone) for number in numbers]
 
 
-def _encoded(model, batch) -> EncodedPage:
+def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
     # every row of the batch shows the same picture
     grids, vision = merged_grids(model, batch["image_grid_thw"]), encode_once(model, batch)
     cells = len(vision.pooler_output[0])
+    evidence = batch["evidence"].view(-1, cells)
     attention = None
     if "full_input_ids" in batch:
-        attention = full_pass(model, prefixed(batch, "full_"), batch["image_grid_thw"], vision, True).attention
+        attention = torch.zeros_like(evidence)
+        rows = (~evidence.any(-1)).nonzero().flatten() if unmarked_alone else torch.arange(len(grids))
+        if len(rows):
+            attention[rows] = _attention(model, batch, vision, rows)
     glance = model.model.arrcoc.look(batch["texture_images"][0], grids[0])
     return EncodedPage(
         grids[0],
@@ -82,10 +90,18 @@ def _encoded(model, batch) -> EncodedPage:
         [_half(vision.pooler_output[0]), *(_half(level[0]) for level in vision.deepstack_features)],
         batch["query_input_ids"],
         batch["query_attention_mask"].bool(),
-        batch["evidence"].view(-1, cells),
+        evidence,
         batch["context"].view(-1, cells),
-        None if attention is None else torch.stack(attention),
+        attention,
     )
+
+
+def _attention(model, batch, vision, rows: torch.Tensor) -> torch.Tensor:
+    prompt = {name: tensor[rows] for name, tensor in prefixed(batch, "full_").items()}
+    seen = type(vision)(**vision)
+    seen.pooler_output = vision.pooler_output[: len(rows)]
+    seen.deepstack_features = [level[: len(rows)] for level in vision.deepstack_features]
+    return torch.stack(full_pass(model, prompt, batch["image_grid_thw"][rows], seen, True).attention)
 
 
 def _half(features: torch.Tensor) -> torch.Tensor:

@@ -294,7 +294,8 @@ def main(arguments: list[str] | None = None) -> Path:
     )
     asked = 1.0
     if options.ahead:
-        pages = encode_ahead(learner.model, collator, source, options.ahead, options.quiet)
+        unmarked_alone = "distill_attention" not in learner.weights
+        pages = encode_ahead(learner.model, collator, source, options.ahead, options.quiet, unmarked_alone)
         asked = sum(len(page.evidence) for page in pages) / len(pages)
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
     trainer = AllocatorTrainer(learner, training_arguments(options, asked), source, collator, options.gate_factor)
