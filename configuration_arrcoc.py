@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import numbers
 from dataclasses import field, fields
 from typing import Any
 
@@ -46,13 +47,21 @@ def check_encode_ratio(value: Any) -> float | str:
     """`value`, where it is a share in (0, 1] or "auto"; ValueError otherwise."""
     if isinstance(value, str) and value == "auto":
         return value
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)  # numpy's too
     if not number or not 0 < value <= 1:  # NaN compares false
         raise ValueError(
             f"encode_ratio={value!r} is not allowed; pass a number above 0 and up to 1 (the share of cells that the vision "
             "tower encodes), or 'auto'"
         )
     return float(value)
+
+
+def check_spending(encode_ratio: Any, allocation_mode: Any) -> None:
+    """Refuses what a call can't mean, where it says anything; also where no image is there to meet it."""
+    if encode_ratio is not None:
+        check_encode_ratio(encode_ratio)
+    if allocation_mode is not None:
+        check_allocation_mode(allocation_mode)
 
 
 def check_allocation_mode(value: Any) -> str:

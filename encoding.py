@@ -198,7 +198,12 @@ class EncodedImages:
                 f"encoded_images was made for allocation_mode={self.allocation_mode!r}, but {allocation_mode!r} is asked for; "
                 "pass the same to encode_images()"
             )
-        same = image_grid_thw is not None and torch.equal(image_grid_thw.cpu(), self.image_grid_thw.cpu())
+        if len(image_grid_thw) != len(self.image_grid_thw):
+            raise ValueError(
+                f"encoded_images holds {len(self.image_grid_thw)} pictures, but the prompt shows {len(image_grid_thw)}; pass one "
+                "prompt with the pictures that were encoded, or encode the batch (a picture as often as it is shown)"
+            )
+        same = torch.equal(image_grid_thw.cpu(), self.image_grid_thw.cpu())
         if same and texture_images is not None:
             same = torch.equal(texture_images.cpu(), self.texture_images.cpu())
         if not same:
@@ -224,4 +229,21 @@ class EncodedImages:
             self.texture_images[chosen.to(self.texture_images.device)],
             self.allocation_mode,
             self.owner,
+        )
+
+
+def check_encoded(encoded_images, image_grid_thw) -> None:
+    """Refuses what is no `EncodedImages`, or comes without a prompt that shows images.
+
+    Raises:
+        ValueError: saying what came and what was wanted.
+    """
+    if encoded_images is None:
+        return
+    if not isinstance(encoded_images, EncodedImages):
+        raise ValueError(f"encoded_images is a {type(encoded_images).__name__}; pass what encode_images() returned")
+    if image_grid_thw is None:
+        raise ValueError(
+            "encoded_images came with a prompt that shows no image; leave it out, or pass image_grid_thw with the prompt's other "
+            "inputs, as the processor returns them"
         )

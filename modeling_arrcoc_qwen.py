@@ -7,30 +7,22 @@ No selection is kept on the model between calls.
 """
 
 import torch
-import transformers
 from torch import nn
 from transformers import Qwen3VLForConditionalGeneration
-from transformers.generation import utils as generation_utils
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .attending import Allocation
 from .checkpoint import check_loaded
-from .configuration_arrcoc import ARRCOCQwen3VLConfig
+from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending
 from .encoding import EncodedImages
+from .generating import GeneratingMixin
 from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
 from .participating import ParticipatoryScorer
-from .placement import (
-    check_filled,
-    count_placeholders,
-    held_rope_deltas,
-    hold_rope_deltas,
-    images_to_encode,
-    replace_stray_placeholders,
-)
-from .placing import PlacingMixin
+from .placement import check_filled, count_placeholders, hold_rope_deltas, replace_stray_placeholders
+from .placing import UNPLACED, PlacingMixin
 from .seeing import SeeingMixin
 
 
@@ -76,6 +68,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         **kwargs: Unpack[TransformersKwargs],
     ):
         """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
+        check_spending(encode_ratio, allocation_mode)
         mm_encoder_outputs = dict(mm_encoder_outputs or {})
         if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
             merge = self.config.vision_config.spatial_merge_size
@@ -97,6 +90,8 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         cached = past_key_values is not None and past_key_values.get_seq_length() > 0
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
+            if offsets is not None and input_ids is None and position_ids is None:
+                raise ValueError(UNPLACED)  # stock would take the positions of whichever prompt ran last
             input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
@@ -143,7 +138,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         return stock, features.deepstack_features[-1]
 
 
-class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
+class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForConditionalGeneration):
     """Qwen3-VL that answers from as many visual tokens as its prompt has image placeholders.
 
     Loads from its own folder or from any stock Qwen3-VL checkpoint, whose allocator then starts neutral: query-blind,
@@ -237,9 +232,9 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
     @torch.no_grad()
     def encode_images(
         self,
-        pixel_values: torch.Tensor,
-        image_grid_thw: torch.Tensor,
-        texture_images: torch.Tensor,
+        pixel_values: torch.Tensor | None = None,
+        image_grid_thw: torch.Tensor | None = None,
+        texture_images: torch.Tensor | None = None,
         image_token_counts: torch.Tensor | None = None,
         encode_ratio: float | str | None = None,
         allocation_mode: str | None = None,
@@ -257,10 +252,12 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
         Raises:
             ValueError: an argument is not allowed; the message says what is.
         """
-        device = self._vision_device(pixel_values)
+        if pixel_values is not None and image_grid_thw is not None:
+            device = self._vision_device(pixel_values)
+            pixel_values, image_grid_thw = pixel_values.to(device), image_grid_thw.to(device)
         return self.model.encode_images(
-            pixel_values.to(device),
-            image_grid_thw.to(device),
+            pixel_values,
+            image_grid_thw,
             texture_images,
             image_token_counts,
             encode_ratio,
@@ -318,73 +315,10 @@ class ARRCOCQwen3VLForConditionalGeneration(Qwen3VLForConditionalGeneration):
     def save_pretrained(self, save_directory, **kwargs):
         """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads."""
         name = f"{type(self).__module__.rsplit('.', 1)[-1]}.{type(self).__name__}"
-        # The registration below covers one auto class; users of AutoModel get the same class.
-        self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), "AutoModel": name}
+        # The registration below covers one auto class; users of the others get the same class.
+        also = dict.fromkeys(("AutoModel", "AutoModelForMultimodalLM"), name)
+        self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **also}
         return super().save_pretrained(save_directory, **kwargs)
-
-    def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
-        # After a cache, stock would use the rope_deltas of whatever prompt ran last. With the whole prompt at hand
-        # everything is placed from the prompt, else from what the cache holds.
-        cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
-        types = model_kwargs.get("mm_token_type_ids")
-        grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
-        whole = mask is None or mask.shape[1] == inputs_tensor.shape[1]
-        if whole and types is not None and types.shape == inputs_tensor.shape and any(g is not None for g in grids):
-            model_kwargs = {key: value for key, value in model_kwargs.items() if key != "past_key_values"}
-        elif inputs_tensor.ndim == 2 and (held := held_rope_deltas(cache)) is not None:
-            text = super(Qwen3VLForConditionalGeneration, self)._prepare_position_ids_for_generation(
-                inputs_tensor, model_kwargs
-            )
-            text = text.expand(len(inputs_tensor), -1)
-            position_ids = torch.stack([text, *(text + held.repeat_interleave(len(text) // len(held), dim=0),) * 3])
-            if not whole:
-                rope_inputs = (inputs_tensor, types, *grids)
-                placed = self.model.place_after_cache(
-                    held, cache.get_seq_length(), inputs_tensor.shape, mask, rope_inputs
-                )
-                position_ids[1:, :, -inputs_tensor.shape[1] :] = placed
-            return position_ids
-        return super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
-
-    def _maybe_prepare_encoder_kwargs_for_generation(
-        self, inputs_tensor, model_kwargs, model_input_name, generation_config
-    ):
-        # generate() encodes without the prompt: here its images are still counted, and those that are cached left out.
-        check_chunks(generation_config.prefill_chunk_size, model_kwargs)
-        images = [model_kwargs.get("pixel_values"), (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]
-        images[0] = model_kwargs.get("encoded_images") if images[0] is None else images[0]
-        cache = model_kwargs.get("past_key_values")
-        empty = cache is None or cache.get_seq_length() == 0
-        if (
-            images[0] is None
-            and images[1] is None
-            and empty
-            and not generation_config.is_assistant
-            and inputs_tensor.ndim == 2
-        ):
-            check_filled(inputs_tensor, model_kwargs.get("mm_token_type_ids"), self.config.image_token_id)
-        model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size)
-        if model_kwargs.get("encoded_images") is not None:
-            model_kwargs.setdefault("pixel_values", None)  # stock calls the encoder only where this is there
-        return super()._maybe_prepare_encoder_kwargs_for_generation(
-            inputs_tensor, model_kwargs, model_input_name, generation_config
-        )
-
-
-def check_chunks(prefill_chunk_size: int | None, model_kwargs: dict):
-    """Refuses to prefill images in chunks on releases that drop them there in silence (all before 5.23).
-
-    Raises:
-        ValueError: saying what to leave out or to install.
-    """
-    seen = any(model_kwargs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
-    if prefill_chunk_size is None or hasattr(generation_utils, "_slice_mm_encoder_output"):
-        return
-    if seen or model_kwargs.get("mm_encoder_outputs"):
-        raise ValueError(
-            f"transformers {transformers.__version__} drops images from a prompt that is prefilled in chunks; leave out "
-            "prefill_chunk_size, or run: pip install 'transformers>=5.23,<6'"
-        )
 
 
 ARRCOCQwen3VLForConditionalGeneration.register_for_auto_class("AutoModelForImageTextToText")

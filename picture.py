@@ -2,12 +2,14 @@
 
 import base64
 import binascii
+import inspect
 import os
 from io import BytesIO
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
+from transformers.image_transforms import convert_to_rgb
 
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider than 8 bits
 _DEEP_MAXIMUM = 65535
@@ -16,9 +18,9 @@ _DEEP_MAXIMUM = 65535
 def open_picture(source, data_format: str | None = None, keep_arrays: bool = False):
     """`source` with local files opened, and every picture and array as a PIL image: RGB of 8 bits, upright by its EXIF tag.
 
-    16-bit pictures are scaled to 8 bits (PIL would clip them to white); CMYK, palette, grey and alpha go through PIL's own
-    conversion, like in stock Qwen3-VL. Lists are converted entry by entry; URLs are left to the image processor, as is what
-    is no picture at all.
+    16-bit pictures are scaled to 8 bits (PIL would clip them to white); CMYK, palette, grey and alpha go through the
+    conversion of stock Qwen3-VL, which lays what is transparent on white from transformers 5.21 on. Lists are converted entry
+    by entry; URLs are left to the image processor, as is what is no picture at all.
 
     Args:
         source: path, URL, base64 string, PIL image, array or tensor, or a list of these.
@@ -38,7 +40,10 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     if isinstance(source, Image.Image):
         return to_rgb(source, "the image")
     if isinstance(source, (np.ndarray, torch.Tensor)) and not keep_arrays:
-        return [to_pil(entry, data_format) for entry in source] if source.ndim == 4 else to_pil(source, data_format)
+        if source.ndim != 4:
+            return to_pil(source, data_format)
+        pictures = [to_pil(entry, data_format) for entry in source]
+        return pictures[0] if len(pictures) == 1 else pictures  # a part of a chat is one picture
     return source
 
 
@@ -87,11 +92,17 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode == "F":
         raise ValueError(f"{name} has floating-point pixels of unknown scale; convert it to 8-bit RGB first")
     try:
-        return image if image.mode == "RGB" else image.convert("RGB")
+        return image if image.mode == "RGB" and "transparency" not in image.info else _stock_rgb(image)
     except ValueError as error:
         raise ValueError(
             f"{name} has mode {image.mode}, which PIL can't convert; convert it to 8-bit RGB first"
         ) from error
+
+
+def _stock_rgb(image: Image.Image) -> Image.Image:
+    if "return_numpy" not in inspect.signature(convert_to_rgb).parameters:  # before 5.21
+        return convert_to_rgb(image)
+    return Image.fromarray(convert_to_rgb(image, return_numpy=True))
 
 
 def _from_deep(image: Image.Image, name: str) -> Image.Image:
@@ -129,8 +140,8 @@ def to_pil(array, data_format: str | None = None) -> Image.Image:
     Stock Qwen3-VL divides every array by 255, so that one in [0, 1] reaches it all but black; here it is scaled.
 
     Args:
-        array: (height, width), or 1 or 3 channels first or last; uint8, or floating-point with values in [0, 1] if none is
-            above 1, else in [0, 255].
+        array: (height, width), or 1, 3 or 4 channels (the fourth is alpha) first or last; uint8, or floating-point with
+            values in [0, 1] if none is above 1, else in [0, 255].
         data_format: "channels_first" or "channels_last", for shapes such as (3, 40, 3) that do not tell.
 
     Raises:
@@ -151,7 +162,7 @@ def to_pil(array, data_format: str | None = None) -> Image.Image:
                 f"an image array has values {values.min():g} to {values.max():g}; pass 0 to 1 or 0 to 255, not normalized"
             )
         values = (values * (255 if values.max() <= 1 else 1)).round().astype(np.uint8)
-    return Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values).convert("RGB")
+    return _stock_rgb(Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values))
 
 
 def _channels_last(values: np.ndarray, data_format) -> np.ndarray:
@@ -160,6 +171,8 @@ def _channels_last(values: np.ndarray, data_format) -> np.ndarray:
         data_format = "channels_last"
     fits_first = values.ndim == 3 and values.shape[0] in (1, 3)
     fits_last = values.ndim == 3 and values.shape[-1] in (1, 3)
+    if values.ndim == 3 and not (fits_first or fits_last):
+        fits_first, fits_last = values.shape[0] == 4, values.shape[-1] == 4
     if data_format is not None:
         data_format = getattr(data_format, "value", data_format)  # transformers' ChannelDimension
         fits_first, fits_last = (
@@ -168,7 +181,8 @@ def _channels_last(values: np.ndarray, data_format) -> np.ndarray:
         )
     if 0 in values.shape or not (fits_first or fits_last):
         raise ValueError(
-            f"an image array has shape {values.shape}; pass (height, width, 3), (3, height, width) or a PIL image"
+            f"an image array has shape {values.shape}; pass (height, width, 3), (3, height, width), 4 channels with alpha, or a "
+            "PIL image"
         )
     if fits_first and fits_last and values.shape != (1, 1, 1):
         raise ValueError(

@@ -28,6 +28,11 @@ class ExpandedPrompt:
     shortened: torch.Tensor
 
 
+def cells_of(image_grid_thw: torch.Tensor, merge_size: int) -> torch.Tensor:
+    """(images,) merged cells of each image."""
+    return image_grid_thw.prod(-1) // merge_size**2
+
+
 def image_runs(mm_token_type_ids: torch.Tensor, attention_mask: torch.Tensor | None):
     """Start and length of every run of image placeholders, in prompt order: (starts, lengths), flat over the batch.
 
@@ -54,7 +59,7 @@ def expand_prompt(
     if image_grid_thw is None or input_ids is None:
         return None
     starts, lengths = image_runs(mm_token_type_ids, attention_mask)
-    cells = (image_grid_thw.prod(-1) // merge_size**2).to(lengths.device)
+    cells = cells_of(image_grid_thw, merge_size).to(lengths.device)
     _check_runs(lengths, cells)
     if torch.equal(lengths, cells):
         return None
@@ -112,7 +117,7 @@ def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw
         return image_token_counts
     mask = attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
     _, lengths = image_runs((input_ids == image_token_id).long(), mask)
-    _check_runs(lengths, (image_grid_thw.prod(-1) // merge_size**2).to(lengths.device))
+    _check_runs(lengths, cells_of(image_grid_thw, merge_size).to(lengths.device))
     if image_token_counts is not None and image_token_counts.tolist() != lengths.tolist():
         raise ValueError(
             f"image_token_counts is {image_token_counts.tolist()}, but the prompt has {lengths.tolist()} placeholders; let one "

@@ -4,6 +4,11 @@ import torch
 
 from .placement import expand_prompt, held_rope_deltas
 
+UNPLACED = (
+    "pruned images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) from "
+    "get_rope_index, to be placed; pass them as the processor returns them"
+)
+
 
 class PlacingMixin:
     """Qwen3-VL's M-RoPE positions for pruned images, and for what follows a cache."""
@@ -74,6 +79,11 @@ class PlacingMixin:
             rope_inputs: input_ids, mm_token_type_ids, image_grid_thw and video_grid_thw of the new tokens, or `None`s.
         """
         batch, length = shape
+        if batch % len(rope_deltas):
+            raise ValueError(
+                f"the cache was made from {len(rope_deltas)} prompts and {batch} go on from it; pass a multiple, or the whole "
+                "prompts with an empty cache"
+            )
         start = rope_deltas.repeat_interleave(batch // len(rope_deltas), dim=0)
         mask = None
         if isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2 and attention_mask.shape[1] > length:
@@ -91,10 +101,7 @@ class PlacingMixin:
     def _place(self, offsets, position_ids, input_ids, tokens):
         """`position_ids` with each kept token's (t, row, column) added to its image's start."""
         if position_ids is None or position_ids.ndim != 3:
-            raise ValueError(
-                "pruned images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) "
-                "from get_rope_index, to be placed; pass them as the processor returns them"
-            )
+            raise ValueError(UNPLACED)
         mask = self.get_placeholder_mask(input_ids, inputs_embeds=tokens)[0][..., 0]
         offsets = torch.cat(list(offsets)).T.to(position_ids.device, position_ids.dtype)
         if offsets.shape[-1] != int(mask.sum()):

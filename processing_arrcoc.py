@@ -13,7 +13,7 @@ from transformers import Qwen3VLProcessor
 from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import is_torchvision_available, logging
 
-from .budget import TIERS, auto_token_budget, check_token_budget
+from .budget import TIERS, auto_token_budget, check_entries, check_token_budget
 from .configuration_arrcoc import PROCESSOR_DIALS
 from .knowing import InformationScorer
 from .picture import open_picture, square
@@ -28,6 +28,7 @@ _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>
 _SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000.*?\U000f0001")
+_GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
 # Arguments that change the tokenizer's own state: questions are read with the text's, so that a call in another thread
 # never meets a tokenizer that is set otherwise.
 _TOKENIZER_STATE = ("padding", "truncation", "max_length", "stride", "pad_to_multiple_of", "padding_side")
@@ -80,7 +81,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
     def _check_dials(self):
         if self.token_budget is None or isinstance(self.token_budget, (list, tuple)):
             raise ValueError(f"the processor's token_budget={self.token_budget!r} must be one budget for any image")
-        check_token_budget(self.token_budget, 1)
+        (budget,) = check_token_budget(self.token_budget, 1)
+        if not isinstance(self.token_budget, str):
+            self.token_budget = int(budget)  # numpy's numbers and tensors can't be saved
         size = self.texture_size
         if isinstance(size, bool) or not isinstance(size, int) or not 32 <= size <= 4096:
             raise ValueError(f"texture_size={size!r} is no whole number of pixels in [32, 4096]; pass one, such as 512")
@@ -111,6 +114,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         return [*super().model_input_names, *own]
 
     def to_dict(self):
+        self._check_dials()
         # A folder saved without torchvision must still give a user who has it a video processor.
         output = super().to_dict()
         if "video_processor" not in output:
@@ -140,6 +144,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         self._check_dials()
         _refuse_misspelt(kwargs)
         _refuse_late(kwargs)
+        check_entries(token_budget)
         if videos is not None and "video_processor" not in self.get_attributes():
             raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
         if images is not None:
@@ -175,16 +180,17 @@ class ARRCOCProcessor(Qwen3VLProcessor):
     def _token_counts(self, token_budget, grids, raw, questions) -> list[int]:
         counts = []
         budgets = check_token_budget(token_budget, len(grids), default=self.token_budget)
-        for (height, width), budget, image, question in zip(grids, budgets, raw, questions, strict=True):
+        named = token_budget if isinstance(token_budget, (list, tuple)) else [token_budget] * len(grids)
+        for (height, width), budget, own, image, question in zip(grids, budgets, named, raw, questions, strict=True):
             cells = height * width
             if budget == "auto":
                 canvas = pixel_canvas(image, (height, width))
                 budget = min(cells, auto_token_budget(InformationScorer()(canvas, (height, width)), question))
             elif budget == "full":
                 budget = cells
-            elif budget > cells and token_budget is not None:
+            elif budget > cells and own is not None:
                 logger.warning_once(
-                    f"token_budget={budget} is above the {cells} tokens that an image has; all of them are kept"
+                    "token_budget is above the tokens that an image has; all of them are kept (image_token_counts says how many)"
                 )
             counts.append(min(budget, cells))
         return counts
@@ -266,6 +272,10 @@ def _refuse_late(kwargs: dict):
     for name in PROCESSOR_DIALS:
         if name in kwargs:
             raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")
+    for group in _GROUPS:
+        for name in kwargs.get(group) or {}:
+            if name in PROCESSOR_DIALS or "budget" in name:
+                raise TypeError(f"{name} is not an argument of {group}; pass token_budget beside it")
 
 
 ARRCOCProcessor.register_for_auto_class("AutoProcessor")

@@ -10,7 +10,7 @@ from transformers.utils import can_return_tuple
 
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
 from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
-from .encoding import CoarseView, EncodedImages, coarse_view, encode_cells, view_fits
+from .encoding import CoarseView, EncodedImages, check_encoded, coarse_view, encode_cells, view_fits
 from .layer import ARRCOCLayer, ARRCOCOutput
 from .looking import Glance, choose_to_encode
 from .placement import check_counts, check_images
@@ -98,6 +98,7 @@ class SeeingMixin:
             encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them; `None` for the config's.
             encoded_images: from `encode_images()`, in place of the vision tower.
         """
+        check_encoded(encoded_images, image_grid_thw)
         asked = self._asked(
             image_grid_thw,
             image_token_counts,
@@ -132,6 +133,8 @@ class SeeingMixin:
         allocation_mode=None,
     ) -> EncodedImages:
         """See `ARRCOCQwen3VLForConditionalGeneration.encode_images`."""
+        if pixel_values is None or image_grid_thw is None:
+            raise ValueError("there is no image to encode: pass the processor's output of a prompt with images")
         asked = self._asked(
             image_grid_thw, image_token_counts, texture_images, None, None, encode_ratio, allocation_mode
         )
@@ -173,6 +176,7 @@ class SeeingMixin:
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
+        check_encoded(encoded_images, asked["image_grid_thw"])
         image_grid_thw, call = asked["image_grid_thw"], self._asked(**asked)
         if encoded_images is None:
             encoded_images = self._see(pixel_values, image_grid_thw, call)

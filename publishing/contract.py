@@ -16,6 +16,7 @@ from publishing.files import (
     CARD,
     CODE_FILES,
     EXTRAS,
+    MODEL_LOADERS,
     PICKLES,
     files_of,
     read_json,
@@ -25,7 +26,7 @@ from publishing.files import (
 INDEX = "model.safetensors.index.json"
 NEEDED = ("config.json", "processor_config.json", CARD)
 WHOLE = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-LOADERS = ("AutoConfig", "AutoModel", "AutoModelForImageTextToText")
+LOADERS = ("AutoConfig", *MODEL_LOADERS)
 TAGS = {"custom_code", "conversational"}
 # The first bytes of pickles of protocols 2 to 5, and of zip archives, in which torch.save wraps them.
 _UNSAFE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")

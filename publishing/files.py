@@ -14,6 +14,7 @@ CODE_FILES = (
     "checkpoint.py",
     "configuration_arrcoc.py",
     "encoding.py",
+    "generating.py",
     "knowing.py",
     "layer.py",
     "looking.py",
@@ -28,6 +29,8 @@ CODE_FILES = (
     "seeing.py",
     "texture.py",
 )
+# transformers' auto classes that load the model, in the order of their names.
+MODEL_LOADERS = ("AutoModel", "AutoModelForImageTextToText", "AutoModelForMultimodalLM")
 # An allocator-only repository has this entry beside `CODE_FILES`, and these tensors in place of weights and tokenizer.
 ASSEMBLING = "assembling_arrcoc.py"
 ALLOCATOR = "allocator.safetensors"

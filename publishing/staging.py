@@ -12,7 +12,16 @@ import torch
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from publishing import card
-from publishing.files import ALLOCATOR, ASSEMBLING, CARD, CODE_FILES, DEFAULT_CHECKPOINT, EXTRAS, ROOT
+from publishing.files import (
+    ALLOCATOR,
+    ASSEMBLING,
+    CARD,
+    CODE_FILES,
+    DEFAULT_CHECKPOINT,
+    EXTRAS,
+    MODEL_LOADERS,
+    ROOT,
+)
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
@@ -151,8 +160,7 @@ def _write_allocator(folder: Path, source: Source):
     config["architectures"] = ["ARRCOCQwen3VLForConditionalGeneration"]
     config["auto_map"] = {
         "AutoConfig": "configuration_arrcoc.ARRCOCQwen3VLConfig",
-        "AutoModel": f"{entry}.ARRCOCQwen3VLForConditionalGeneration",
-        "AutoModelForImageTextToText": f"{entry}.ARRCOCQwen3VLForConditionalGeneration",
+        **dict.fromkeys(MODEL_LOADERS, f"{entry}.ARRCOCQwen3VLForConditionalGeneration"),
     }
     write_json(folder / "config.json", {n: value for n, value in config.items() if n != "_name_or_path"})
     settings = {

@@ -5,6 +5,7 @@ Refusals go: a good input works, one thing is broken, the error names it, and re
 
 import base64
 import copy
+import inspect
 import re
 import shutil
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from transformers.image_transforms import convert_to_rgb
 from transformers.utils import is_torchvision_available
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
@@ -169,8 +171,8 @@ def test_no_pixels(processor, size):
         (np.zeros((8, 8, 3), np.int64), "dtype int64; pass uint8"),
         (np.zeros((8, 8, 3), bool), "dtype bool; pass uint8"),
         (torch.zeros(3, 8, 8, dtype=torch.int32), "dtype int32; pass uint8"),
-        (np.zeros((8, 8, 4), np.uint8), r"shape \(8, 8, 4\); pass \(height, width, 3\)"),
-        (np.zeros((4, 8, 8), np.uint8), r"shape \(4, 8, 8\)"),
+        (np.zeros((8, 8, 5), np.uint8), r"shape \(8, 8, 5\); pass \(height, width, 3\)"),
+        (np.zeros((4, 8, 4), np.uint8), r"shape \(4, 8, 4\), whose channels may be first or last"),
         (np.zeros((8, 8, 2), np.uint8), r"shape \(8, 8, 2\)"),
         (np.zeros((1, 8, 3), np.uint8), r"shape \(1, 8, 3\), whose channels may be first or last"),
         (np.zeros((3, 8, 3), np.uint8), "channels may be first or last; pass input_data_format"),
@@ -242,13 +244,43 @@ def test_mode_that_pil_cannot_convert(processor, page):
     call(processor, picture.convert("LA"))
 
 
-def test_transparent_palette(processor):
-    """A palette with a transparent entry reads as its colours, as in stock Qwen3-VL."""
-    picture = Image.new("P", (32, 32), 1)
-    picture.putpalette([0, 0, 0, 200, 100, 50])
-    picture.info["transparency"] = 0
-    (texture,) = call(processor, picture)["texture_images"]
-    assert texture.flatten(1).unique(dim=1).tolist() == [[200], [100], [50]]
+def see_through(kind):
+    """A picture of 64 x 64, transparent but for its middle."""
+    picture = Image.new("RGBA", (64, 64), (0, 0, 0, 0))
+    picture.paste((200, 100, 50, 255), (16, 16, 48, 48))
+    picture.paste((200, 100, 50, 100), (24, 24, 40, 40))
+    if kind in ("RGBA", "LA", "PA"):
+        return picture.convert(kind)
+    if kind == "P":
+        flat = Image.new("P", (64, 64), 0)
+        flat.putpalette([0, 0, 0, 200, 100, 50])
+        flat.paste(1, (16, 16, 48, 48))
+        flat.info["transparency"] = 0
+        return flat
+    flat = Image.new("RGB", (64, 64), (0, 0, 0))  # a PNG with one colour that counts as transparent
+    flat.paste((200, 100, 50), (16, 16, 48, 48))
+    flat.info["transparency"] = (0, 0, 0)
+    return flat
+
+
+@pytest.mark.parametrize("kind", ["RGBA", "LA", "PA", "P", "RGB"])
+def test_what_is_transparent_is_what_stock_makes_of_it(processor, kind):
+    """White from transformers 5.21 on; and the raw picture that is scored is the one that is encoded."""
+    picture = see_through(kind)
+    inputs = call(processor, picture)
+    stock = processor.image_processor([picture], return_tensors="pt")
+    assert torch.equal(inputs["pixel_values"], stock["pixel_values"])
+    (texture,) = inputs["texture_images"]
+    white = "return_numpy" in inspect.signature(convert_to_rgb).parameters
+    assert texture[:, 0, 0].tolist() == [255 if white else 0] * 3
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["channels last", "channels first"])
+def test_arrays_with_alpha(processor, first):
+    picture = see_through("RGBA")
+    array = np.asarray(picture)
+    array = np.moveaxis(array, -1, 0) if first else array
+    assert torch.equal(call(processor, array)["pixel_values"], call(processor, picture)["pixel_values"])
 
 
 @pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])

@@ -1,6 +1,7 @@
 """Exactness in logits, float32: full budget against stock, pruned against the masked oracle, attention kernels, bad inputs."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -360,9 +361,15 @@ def test_prompts_as_embeddings_equal_prompts_as_tokens(tiny_model, stock_twin, m
     fresh = copy.deepcopy(model)
     fresh.model.rope_deltas = None
     inputs = make_inputs(batch, token_budget=11)
-    rest = changed(inputs, input_ids=None, inputs_embeds=model.get_input_embeddings()(inputs["input_ids"]))
-    with pytest.raises(ValueError, match="position_ids"):
-        fresh(**rest)
+    embeds = model.get_input_embeddings()(inputs["input_ids"])
+    rest = changed(inputs, input_ids=None, inputs_embeds=embeds)
+    for either in (fresh, model):  # whatever ran before
+        for run in (either, partial(either.generate, max_new_tokens=2)):
+            with pytest.raises(ValueError, match="position_ids"):
+                run(**rest)
+    options = {"max_new_tokens": 1, "return_dict_in_generate": True, "output_logits": True}
+    with_ids = fresh.generate(**inputs, inputs_embeds=embeds, **options).logits[0]
+    assert (with_ids - fresh.generate(**inputs, **options).logits[0]).abs().max() < TOLERANCE
 
 
 @pytest.mark.slow

@@ -226,6 +226,17 @@ def test_a_chat_goes_on_from_its_cache(
     assert report(f"chat continued from its cache - uncached ({passed})", gap) < TOLERANCE
 
 
+@torch.no_grad()
+def test_a_cache_of_another_prompt_is_refused_where_it_shows(tiny_model, make_inputs, page):
+    model = tiny_model()
+    longer = generate(model, make_inputs([page(128, 96)], "which is the longest of all the words?", token_budget=20))
+    with pytest.raises(ValueError, match="start from an empty cache"):
+        generate(model, make_inputs([page(64, 64)], "?", token_budget=4), past_key_values=longer.past_key_values)
+    two = model(**make_inputs([page(128, 96), page(96, 96, 1)], token_budget=8), use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="made from 2 prompts and 3 go on"):
+        model(input_ids=torch.full((3, 1), 7), past_key_values=two)
+
+
 @pytest.mark.parametrize("chunk", [None, pytest.param(6, marks=needs_chunks)])
 def test_two_chats_of_a_batch_go_on_with_a_second_image_each(chunk, tiny_model, make_inputs, page, report):
     """All four images have as many tokens: the ones that are new are told by where they stand, not by their number."""

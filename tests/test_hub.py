@@ -21,7 +21,14 @@ sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(fi
 assert importlib.util.find_spec("arrcoc") is None, "the process must not know the package"
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForImageTextToText,
+    AutoModelForMultimodalLM,
+    AutoProcessor,
+    pipeline,
+)
 folder, out = sys.argv[1:]
 """
 
@@ -45,7 +52,9 @@ package.__version__ = release
 
 model = AutoModelForImageTextToText.from_pretrained(folder, trust_remote_code=True).eval()
 result["class"] = [type(model).__name__, type(model).__module__.split(".")[0]]
-result["same class"] = type(AutoModel.from_pretrained(folder, trust_remote_code=True)) is type(model)
+others = [auto.from_pretrained(folder, trust_remote_code=True) for auto in (AutoModel, AutoModelForMultimodalLM)]
+result["same class"] = all(type(other) is type(model) for other in others)
+del others
 state, file = model.state_dict(), load_file(f"{folder}/model.safetensors")
 result["tensors"] = all(torch.equal(state[name], value) for name, value in file.items()) and set(state) - set(file) <= {
     "lm_head.weight"
@@ -162,7 +171,7 @@ def test_an_older_release_is_refused_in_words(loaded):
 def test_the_folder_is_complete_and_names_every_loader(loaded):
     folder = loaded[0]
     maps = json.loads((folder / "config.json").read_text())["auto_map"]
-    assert set(maps) >= {"AutoConfig", "AutoModel", "AutoModelForImageTextToText"}
+    assert set(maps) >= {"AutoConfig", "AutoModel", "AutoModelForImageTextToText", "AutoModelForMultimodalLM"}
     maps |= json.loads((folder / "processor_config.json").read_text())["auto_map"]
     for name in ("AutoConfig", "AutoModel", "AutoModelForImageTextToText", "AutoProcessor"):
         assert (folder / f"{maps[name].split('.')[0]}.py").exists()

@@ -506,3 +506,15 @@ def test_labels_are_as_long_as_the_prompt(processor, make_inputs, page):
     labels = labels.masked_fill(inputs["attention_mask"] == 0, -100)
     assert labels.shape == inputs["input_ids"].shape
     assert processor.image_token_id not in labels
+
+
+def test_a_budget_in_a_group_is_refused_and_one_of_numpy_can_be_saved(processor, make_processor, page, tmp_path):
+    for group in ("text_kwargs", "images_kwargs", "common_kwargs"):
+        with pytest.raises(TypeError, match=f"token_budget is not an argument of {group}; pass token_budget beside"):
+            processor(images=page(), text=IMAGE, **{group: {"token_budget": 5}})
+    with pytest.raises(ValueError, match="token_budget='bogus'"):
+        processor(text="no image at all", token_budget="bogus")
+    processor = make_processor()
+    processor.token_budget = np.int64(9)
+    processor.save_pretrained(tmp_path)
+    assert ARRCOCProcessor.from_pretrained(tmp_path).token_budget == 9

@@ -141,6 +141,14 @@ def test_an_encode_ratio_that_is_none_is_refused(value, tiny_model, tiny_config,
         tiny_config(encode_ratio=value)
 
 
+def test_text_alone_refuses_bad_dials_too(tiny_model, make_inputs):
+    text = {"input_ids": torch.tensor([[5, 6, 7]])}
+    for dials in ({"encode_ratio": 2}, {"allocation_mode": "bad"}):
+        for run in (tiny_model(), tiny_model().generate):
+            with pytest.raises(ValueError, match=next(iter(dials))):
+                run(**text, **dials)
+
+
 def test_an_unknown_mode_is_refused(tiny_model, tiny_config, make_inputs, page):
     with pytest.raises(ValueError, match="'select', 'foveated'"):
         tiny_model()(**make_inputs(page(), token_budget=5), allocation_mode="fovea")
@@ -268,6 +276,15 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
         model(**inputs, allocation_mode="foveated", encoded_images=encoded)
     with pytest.raises(ValueError, match="what one question needs"):
         model.encode_images(**inputs, encode_ratio=0.5)
+    with pytest.raises(ValueError, match="holds 1 pictures, but the prompt shows 2"):
+        model(**make_inputs([page(), page()], token_budget=12), encoded_images=encoded)
+    for run in (model, model.generate, model.allocate):
+        with pytest.raises(ValueError, match="is a list; pass what encode_images"):
+            run(**inputs, encoded_images=[encoded])
+        with pytest.raises(ValueError, match=r"shows no image|image_token_counts is missing"):
+            run(input_ids=inputs["input_ids"][:, -4:], encoded_images=encoded)
+    with pytest.raises(ValueError, match="no image to encode"):
+        model.encode_images(input_ids=inputs["input_ids"])
     narrow = model.encode_images(**make_inputs(page(), token_budget=30), allocation_mode="foveated")
     with pytest.raises(ValueError, match="smallest budget"):
         model(**inputs, allocation_mode="foveated", encoded_images=narrow)

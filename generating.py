@@ -1,0 +1,111 @@
+"""What `generate()` asks of the model before its first step: positions, and which images are left to encode."""
+
+from typing import Any
+
+import torch
+import transformers
+from transformers import Qwen3VLForConditionalGeneration
+from transformers.generation import utils as generation_utils
+
+from .configuration_arrcoc import check_spending
+from .placement import cells_of, check_filled, held_rope_deltas, images_to_encode
+from .placing import UNPLACED
+
+
+class GeneratingMixin:
+    """The generation half of `ARRCOCQwen3VLForConditionalGeneration`."""
+
+    # what the model half has
+    config: Any
+    model: Any
+
+    def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
+        # After a cache, stock would use the rope_deltas of whatever prompt ran last. With the whole prompt at hand
+        # everything is placed from the prompt, else from what the cache holds.
+        cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
+        types = model_kwargs.get("mm_token_type_ids")
+        grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
+        whole = mask is None or mask.shape[1] == inputs_tensor.shape[1]
+        check_prompt(inputs_tensor, model_kwargs, self.config.vision_config.spatial_merge_size)
+        if whole and types is not None and types.shape == inputs_tensor.shape and any(g is not None for g in grids):
+            model_kwargs = {key: value for key, value in model_kwargs.items() if key != "past_key_values"}
+        elif inputs_tensor.ndim == 2 and (held := held_rope_deltas(cache)) is not None:
+            text = super(Qwen3VLForConditionalGeneration, self)._prepare_position_ids_for_generation(
+                inputs_tensor, model_kwargs
+            )
+            text = text.expand(len(inputs_tensor), -1)
+            position_ids = torch.stack([text, *(text + held.repeat_interleave(len(text) // len(held), dim=0),) * 3])
+            if not whole:
+                rope_inputs = (inputs_tensor, types, *grids)
+                placed = self.model.place_after_cache(
+                    held, cache.get_seq_length(), inputs_tensor.shape, mask, rope_inputs
+                )
+                position_ids[1:, :, -inputs_tensor.shape[1] :] = placed
+            return position_ids
+        return super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
+
+    def _maybe_prepare_encoder_kwargs_for_generation(
+        self, inputs_tensor, model_kwargs, model_input_name, generation_config
+    ):
+        # generate() encodes without the prompt: here its images are still counted, and those that are cached left out.
+        check_chunks(generation_config.prefill_chunk_size, model_kwargs)
+        check_spending(model_kwargs.get("encode_ratio"), model_kwargs.get("allocation_mode"))
+        images = [model_kwargs.get("pixel_values"), (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]
+        images[0] = model_kwargs.get("encoded_images") if images[0] is None else images[0]
+        cache = model_kwargs.get("past_key_values")
+        empty = cache is None or cache.get_seq_length() == 0
+        if (
+            images[0] is None
+            and images[1] is None
+            and empty
+            and not generation_config.is_assistant
+            and inputs_tensor.ndim == 2
+        ):
+            check_filled(inputs_tensor, model_kwargs.get("mm_token_type_ids"), self.config.image_token_id)
+        model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size)
+        if model_kwargs.get("encoded_images") is not None:
+            model_kwargs.setdefault("pixel_values", None)  # stock calls the encoder only where this is there
+        return super()._maybe_prepare_encoder_kwargs_for_generation(
+            inputs_tensor, model_kwargs, model_input_name, generation_config
+        )
+
+
+def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, merge_size: int):
+    """Refuses what `generate()` would go on with in silence: pruned images in a prompt of embeddings alone, and a whole prompt
+    that is no longer than the cache.
+
+    Raises:
+        ValueError: saying what to pass.
+    """
+    ids, mask, cache = (model_kwargs.get(name) for name in ("input_ids", "attention_mask", "past_key_values"))
+    counts, grids = model_kwargs.get("image_token_counts"), model_kwargs.get("image_grid_thw")
+    alone = inputs_tensor.ndim == 3 and (ids is None or not ids.numel())
+    if (
+        alone
+        and counts is not None
+        and grids is not None
+        and not torch.equal(counts.to(grids), cells_of(grids, merge_size))
+    ):
+        raise ValueError(UNPLACED)
+    held = 0 if cache is None else int(cache.get_seq_length())
+    if held and mask is not None and held >= mask.shape[1]:
+        raise ValueError(
+            f"the cache holds {held} tokens and the prompt with it {mask.shape[1]}; pass the whole prompt that it was made from "
+            "with what follows, or start from an empty cache"
+        )
+
+
+def check_chunks(prefill_chunk_size: int | None, model_kwargs: dict):
+    """Refuses to prefill images in chunks on releases that drop them there in silence (all before 5.23).
+
+    Raises:
+        ValueError: saying what to leave out or to install.
+    """
+    seen = any(model_kwargs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
+    if prefill_chunk_size is None or hasattr(generation_utils, "_slice_mm_encoder_output"):
+        return
+    if seen or model_kwargs.get("mm_encoder_outputs"):
+        raise ValueError(
+            f"transformers {transformers.__version__} drops images from a prompt that is prefilled in chunks; leave out "
+            "prefill_chunk_size, or run: pip install 'transformers>=5.23,<6'"
+        )
