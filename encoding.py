@@ -198,11 +198,6 @@ class EncodedImages:
                 f"encoded_images was made for allocation_mode={self.allocation_mode!r}, but {allocation_mode!r} is asked for; "
                 "pass the same to encode_images()"
             )
-        if len(image_grid_thw) != len(self.image_grid_thw):
-            raise ValueError(
-                f"encoded_images holds {len(self.image_grid_thw)} pictures, but the prompt shows {len(image_grid_thw)}; pass one "
-                "prompt with the pictures that were encoded, or encode the batch (a picture as often as it is shown)"
-            )
         same = torch.equal(image_grid_thw.cpu(), self.image_grid_thw.cpu())
         if same and texture_images is not None:
             same = torch.equal(texture_images.cpu(), self.texture_images.cpu())
@@ -233,7 +228,7 @@ class EncodedImages:
 
 
 def check_encoded(encoded_images, image_grid_thw) -> None:
-    """Refuses what is no `EncodedImages`, or comes without a prompt that shows images.
+    """Refuses what is no `EncodedImages`, or comes with a prompt that shows none or another number of images.
 
     Raises:
         ValueError: saying what came and what was wanted.
@@ -246,4 +241,10 @@ def check_encoded(encoded_images, image_grid_thw) -> None:
         raise ValueError(
             "encoded_images came with a prompt that shows no image; leave it out, or pass image_grid_thw with the prompt's other "
             "inputs, as the processor returns them"
+        )
+    encoded = len(encoded_images.image_grid_thw)
+    if len(image_grid_thw) != encoded:
+        raise ValueError(
+            f"encoded_images holds {encoded} pictures, but the prompt shows {len(image_grid_thw)}; pass one prompt with the "
+            "pictures that were encoded, or encode the batch (a picture as often as it is shown)"
         )

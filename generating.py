@@ -8,7 +8,8 @@ from transformers import Qwen3VLForConditionalGeneration
 from transformers.generation import utils as generation_utils
 
 from .configuration_arrcoc import check_spending
-from .placement import cells_of, check_filled, held_rope_deltas, images_to_encode
+from .encoding import check_encoded
+from .placement import cells_of, check_filled, count_placeholders, deltas_of, held_rope_deltas, images_to_encode
 from .placing import UNPLACED
 
 
@@ -34,7 +35,7 @@ class GeneratingMixin:
                 inputs_tensor, model_kwargs
             )
             text = text.expand(len(inputs_tensor), -1)
-            position_ids = torch.stack([text, *(text + held.repeat_interleave(len(text) // len(held), dim=0),) * 3])
+            position_ids = torch.stack([text, *(text + deltas_of(held, len(text)),) * 3])
             if not whole:
                 rope_inputs = (inputs_tensor, types, *grids)
                 placed = self.model.place_after_cache(
@@ -71,28 +72,30 @@ class GeneratingMixin:
 
 
 def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, merge_size: int):
-    """Refuses what `generate()` would go on with in silence: pruned images in a prompt of embeddings alone, and a whole prompt
-    that is no longer than the cache.
+    """Refuses what `generate()` would go on with in silence or stumble over: pruned images in a prompt of embeddings alone, a
+    cache that holds as much as the prompt or was made from other prompts, encoded images of another prompt.
 
     Raises:
         ValueError: saying what to pass.
     """
     ids, mask, cache = (model_kwargs.get(name) for name in ("input_ids", "attention_mask", "past_key_values"))
-    counts, grids = model_kwargs.get("image_token_counts"), model_kwargs.get("image_grid_thw")
-    alone = inputs_tensor.ndim == 3 and (ids is None or not ids.numel())
-    if (
-        alone
-        and counts is not None
-        and grids is not None
-        and not torch.equal(counts.to(grids), cells_of(grids, merge_size))
-    ):
-        raise ValueError(UNPLACED)
+    types, grids = model_kwargs.get("mm_token_type_ids"), model_kwargs.get("image_grid_thw")
+    if model_kwargs.get("encoded_images") is not None:
+        check_encoded(model_kwargs["encoded_images"], grids)
+    if inputs_tensor.ndim == 3 and (ids is None or not ids.numel()) and grids is not None:
+        counts = model_kwargs.get("image_token_counts")
+        if counts is None and types is not None:
+            counts = count_placeholders(types, 1, None, grids, merge_size, None)
+        if counts is not None and not torch.equal(counts.to(grids), cells_of(grids, merge_size)):
+            raise ValueError(UNPLACED)
     held = 0 if cache is None else int(cache.get_seq_length())
     if held and mask is not None and held >= mask.shape[1]:
         raise ValueError(
-            f"the cache holds {held} tokens and the prompt with it {mask.shape[1]}; pass the whole prompt that it was made from "
-            "with what follows, or start from an empty cache"
+            f"the cache holds {held} tokens, but the prompt and its attention_mask have {mask.shape[1]}; pass the whole prompt "
+            "that it was made from with what follows, or the new tokens with an attention_mask over cached and new ones"
         )
+    if held and (deltas := held_rope_deltas(cache)) is not None:
+        deltas_of(deltas, len(inputs_tensor))
 
 
 def check_chunks(prefill_chunk_size: int | None, model_kwargs: dict):

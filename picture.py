@@ -9,7 +9,6 @@ from io import BytesIO
 import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
-from transformers.image_transforms import convert_to_rgb
 
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider than 8 bits
 _DEEP_MAXIMUM = 65535
@@ -93,13 +92,15 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
         raise ValueError(f"{name} has floating-point pixels of unknown scale; convert it to 8-bit RGB first")
     try:
         return image if image.mode == "RGB" and "transparency" not in image.info else _stock_rgb(image)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # the latter from what a file says of its transparency
         raise ValueError(
             f"{name} has mode {image.mode}, which PIL can't convert; convert it to 8-bit RGB first"
         ) from error
 
 
 def _stock_rgb(image: Image.Image) -> Image.Image:
+    from transformers.image_transforms import convert_to_rgb  # nothing else here needs more than PIL and torch
+
     if "return_numpy" not in inspect.signature(convert_to_rgb).parameters:  # before 5.21
         return convert_to_rgb(image)
     return Image.fromarray(convert_to_rgb(image, return_numpy=True))
@@ -161,6 +162,8 @@ def to_pil(array, data_format: str | None = None) -> Image.Image:
             raise ValueError(
                 f"an image array has values {values.min():g} to {values.max():g}; pass 0 to 1 or 0 to 255, not normalized"
             )
+        if values.shape[-1] == 4 and values.max() > 1:
+            raise ValueError("an image array has floating-point alpha with values above 1; pass uint8, or 0 to 1")
         values = (values * (255 if values.max() <= 1 else 1)).round().astype(np.uint8)
     return _stock_rgb(Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values))
 
@@ -171,8 +174,8 @@ def _channels_last(values: np.ndarray, data_format) -> np.ndarray:
         data_format = "channels_last"
     fits_first = values.ndim == 3 and values.shape[0] in (1, 3)
     fits_last = values.ndim == 3 and values.shape[-1] in (1, 3)
-    if values.ndim == 3 and not (fits_first or fits_last):
-        fits_first, fits_last = values.shape[0] == 4, values.shape[-1] == 4
+    if values.ndim == 3 and (data_format is not None or not (fits_first or fits_last)):
+        fits_first, fits_last = fits_first or values.shape[0] == 4, fits_last or values.shape[-1] == 4
     if data_format is not None:
         data_format = getattr(data_format, "value", data_format)  # transformers' ChannelDimension
         fits_first, fits_last = (

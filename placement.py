@@ -259,6 +259,24 @@ def held_rope_deltas(cache) -> torch.Tensor | None:
     return deltas
 
 
+def deltas_of(held: torch.Tensor, batch: int) -> torch.Tensor:
+    """(batch, 1) of what `held_rope_deltas` gave: each repeated where a prompt became several, one of each group where a cache
+    of beams goes on from its prompts.
+
+    Raises:
+        ValueError: the cache was made from other prompts.
+    """
+    if batch % len(held) == 0:
+        return held.repeat_interleave(batch // len(held), dim=0)
+    groups = held.view(batch, -1) if len(held) % batch == 0 else None
+    if groups is None or (groups != groups[:, :1]).any():
+        raise ValueError(
+            f"the cache was made from {len(held)} prompts and {batch} go on from it; pass as many, or the whole prompts with an "
+            "empty cache"
+        )
+    return groups[:, :1]
+
+
 def replace_stray_placeholders(input_ids, mm_token_type_ids, config):
     """`input_ids` with placeholders that are no image's turned into the end-of-vision token.
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from .placement import expand_prompt, held_rope_deltas
+from .placement import deltas_of, expand_prompt, held_rope_deltas
 
 UNPLACED = (
     "pruned images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) from "
@@ -73,18 +73,13 @@ class PlacingMixin:
         """(3, batch, length) positions of new tokens after a cache of `past_length` tokens.
 
         Args:
-            rope_deltas: (batch, 1), or of a divisor of the batch, from `held_rope_deltas`.
+            rope_deltas: from `held_rope_deltas`.
             shape: (batch, length) of the new tokens.
             attention_mask: (batch, past_length + length) or `None`.
             rope_inputs: input_ids, mm_token_type_ids, image_grid_thw and video_grid_thw of the new tokens, or `None`s.
         """
         batch, length = shape
-        if batch % len(rope_deltas):
-            raise ValueError(
-                f"the cache was made from {len(rope_deltas)} prompts and {batch} go on from it; pass a multiple, or the whole "
-                "prompts with an empty cache"
-            )
-        start = rope_deltas.repeat_interleave(batch // len(rope_deltas), dim=0)
+        start = deltas_of(rope_deltas, batch)
         mask = None
         if isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2 and attention_mask.shape[1] > length:
             start = start + attention_mask[:, :-length].sum(-1, keepdim=True)

@@ -108,13 +108,17 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         names = super().get_attributes()
         return names if is_torchvision_available() else [name for name in names if name != "video_processor"]
 
+    def save_pretrained(self, save_directory, **kwargs):
+        """As `ProcessorMixin.save_pretrained`; a dial that no call would take is refused."""
+        self._check_dials()
+        return super().save_pretrained(save_directory, **kwargs)
+
     @property
     def model_input_names(self):
         own = ["texture_images", "query_input_ids", "query_attention_mask", "image_token_counts"]
         return [*super().model_input_names, *own]
 
     def to_dict(self):
-        self._check_dials()
         # A folder saved without torchvision must still give a user who has it a video processor.
         output = super().to_dict()
         if "video_processor" not in output:

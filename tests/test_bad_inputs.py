@@ -277,6 +277,14 @@ def test_what_is_transparent_is_what_stock_makes_of_it(processor, kind):
 
 @pytest.mark.parametrize("first", [False, True], ids=["channels last", "channels first"])
 def test_arrays_with_alpha(processor, first):
+    with pytest.raises(ValueError, match="alpha with values above 1"):
+        call(processor, np.full((8, 8, 4), 200.0))
+    wide = np.zeros((3, 40, 4), np.uint8)
+    assert len(call(processor, wide, images_kwargs={"input_data_format": "channels_last"})["texture_images"]) == 1
+    broken = Image.new("RGB", (8, 8))
+    broken.info["transparency"] = b"\x00"
+    with pytest.raises(ValueError, match="mode RGB"):
+        call(processor, broken)
     picture = see_through("RGBA")
     array = np.asarray(picture)
     array = np.moveaxis(array, -1, 0) if first else array

@@ -365,8 +365,9 @@ def test_prompts_as_embeddings_equal_prompts_as_tokens(tiny_model, stock_twin, m
     rest = changed(inputs, input_ids=None, inputs_embeds=embeds)
     for either in (fresh, model):  # whatever ran before
         for run in (either, partial(either.generate, max_new_tokens=2)):
-            with pytest.raises(ValueError, match="position_ids"):
-                run(**rest)
+            for given in (rest, changed(rest, image_token_counts=None)):
+                with pytest.raises(ValueError, match=r"position_ids|do not match"):
+                    run(**given)
     options = {"max_new_tokens": 1, "return_dict_in_generate": True, "output_logits": True}
     with_ids = fresh.generate(**inputs, inputs_embeds=embeds, **options).logits[0]
     assert (with_ids - fresh.generate(**inputs, **options).logits[0]).abs().max() < TOLERANCE

@@ -230,11 +230,29 @@ def test_a_chat_goes_on_from_its_cache(
 def test_a_cache_of_another_prompt_is_refused_where_it_shows(tiny_model, make_inputs, page):
     model = tiny_model()
     longer = generate(model, make_inputs([page(128, 96)], "which is the longest of all the words?", token_budget=20))
-    with pytest.raises(ValueError, match="start from an empty cache"):
+    with pytest.raises(ValueError, match="the cache holds"):
         generate(model, make_inputs([page(64, 64)], "?", token_budget=4), past_key_values=longer.past_key_values)
     two = model(**make_inputs([page(128, 96), page(96, 96, 1)], token_budget=8), use_cache=True).past_key_values
-    with pytest.raises(ValueError, match="made from 2 prompts and 3 go on"):
-        model(input_ids=torch.full((3, 1), 7), past_key_values=two)
+    longer = two.get_seq_length() + 1
+    for run in (model, model.generate):
+        for prompts in (1, 3):
+            new = {"input_ids": torch.full((prompts, 1), 7), "attention_mask": torch.ones(prompts, longer).long()}
+            with pytest.raises(ValueError, match=f"made from 2 prompts and {prompts} go on"):
+                run(**new, past_key_values=two)
+
+
+@torch.no_grad()
+def test_a_cache_of_beams_goes_on_from_its_prompt(tiny_model, make_inputs, page, processor, report):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=8)
+    out = generate(model, inputs, num_beams=2, max_new_tokens=1)
+    tail = processor.tokenizer("and the date?", return_tensors="pt")["input_ids"]
+    everything = extended(inputs, torch.cat([out.sequences[:, inputs["input_ids"].shape[1] :], tail], dim=1))
+    expected = generate(model, everything, num_beams=2)
+    cached = out.past_key_values.get_seq_length()
+    new = {"input_ids": everything["input_ids"][:, cached:], "attention_mask": everything["attention_mask"]}
+    on = generate(model, new, past_key_values=out.past_key_values, num_beams=2)
+    gap = torch.stack([(a - b).abs().max() for a, b in zip(expected.logits, on.logits, strict=True)]).max()
+    assert report("beams continued from their cache - uncached", gap) < TOLERANCE
 
 
 @pytest.mark.parametrize("chunk", [None, pytest.param(6, marks=needs_chunks)])

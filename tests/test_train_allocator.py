@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 
 import pytest
 import torch
@@ -81,6 +82,28 @@ def test_signals_of_stage_one_alone_write_a_whole_allocator_whose_stage_two_is_a
     changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"reader", "early_participation"}
     load_allocator(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), second)
+
+
+def test_encoding_ahead_takes_each_picture_once_and_steps_of_so_many_questions(train, pages, tmp_path, monkeypatch):
+    asked = tmp_path / "asked"
+    shutil.copytree(pages, asked)
+    rows = [json.loads(line) for line in (asked / "metadata.jsonl").read_text().splitlines()]
+    rows += [row | {"question": f"again, {row['question']}", "evidence": []} for row in rows]
+    (asked / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    seen = {}
+
+    def spied(name):
+        plain = getattr(train_allocator, name)
+        monkeypatch.setattr(train_allocator, name, lambda *args: seen.setdefault(name, plain(*args)))
+
+    spied("encode_ahead")
+    spied("training_arguments")
+    options = ["--ahead", 50, "--questions", 2, "--batch-size", 4, "--signals", "evidence,distill_unmarked"]
+    train(tmp_path / "out", "--data", asked, *options)
+    assert [len(page.evidence) for page in seen["encode_ahead"]] == [2, 2, 2]
+    for page in seen["encode_ahead"]:
+        assert (page.attention.any(-1) != page.evidence.any(-1)).all()
+    assert seen["training_arguments"].per_device_train_batch_size == 2
 
 
 @pytest.mark.parametrize(

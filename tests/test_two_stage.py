@@ -278,11 +278,18 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
         model.encode_images(**inputs, encode_ratio=0.5)
     with pytest.raises(ValueError, match="holds 1 pictures, but the prompt shows 2"):
         model(**make_inputs([page(), page()], token_budget=12), encoded_images=encoded)
+    cached = {"past_key_values": model(**inputs, use_cache=True).past_key_values}
+    two = make_inputs([page(), page()], "and now, of both?", token_budget=12)
     for run in (model, model.generate, model.allocate):
         with pytest.raises(ValueError, match="is a list; pass what encode_images"):
             run(**inputs, encoded_images=[encoded])
-        with pytest.raises(ValueError, match=r"shows no image|image_token_counts is missing"):
+    for run in (model, model.generate):
+        with pytest.raises(ValueError, match="shows no image"):
             run(input_ids=inputs["input_ids"][:, -4:], encoded_images=encoded)
+    with pytest.raises(ValueError, match="holds 1 pictures, but the prompt shows 2"):
+        model.generate(**two, **cached, encoded_images=encoded)
+    with pytest.raises(ValueError, match="image_token_counts is missing"):
+        model.allocate(encoded_images=encoded)
     with pytest.raises(ValueError, match="no image to encode"):
         model.encode_images(input_ids=inputs["input_ids"])
     narrow = model.encode_images(**make_inputs(page(), token_budget=30), allocation_mode="foveated")

@@ -64,7 +64,7 @@ def encode_ahead(
     """The first `pages` pages of a source, each with all that the source asks of it.
 
     With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
-    those without an evidence box. About 0.8 MB for each page of 144 cells on the bundled base: the caller says how many
+    those without an evidence box. About 0.7 MB for each page of 144 cells on the bundled base: the caller says how many
     fit into memory.
     """
     numbers = tqdm(range(pages), desc="pages encoded", disable=quiet)

@@ -149,6 +149,9 @@ class PictureSource:
         self._count = len(examples)
         self._row: tuple[int, list[Example]] = (-1, [])
 
+    def __len__(self) -> int:
+        return len(self._pages.examples)
+
     def page(self, number: int) -> list[Example]:
         """What is asked of the picture of a number."""
         return self._pages.example(number)
@@ -157,8 +160,7 @@ class PictureSource:
         """The example of `index`, where all questions of a picture count."""
         turn, place = divmod(index, self._count)
         if self._row[0] != turn:
-            pages = len(self._pages.examples)
-            rows = (self.page(turn * pages + number) for number in range(pages))
+            rows = (self.page(turn * len(self) + number) for number in range(len(self)))
             self._row = (turn, [example for row in rows for example in row])
         return self._row[1][place]
 

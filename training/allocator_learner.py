@@ -102,7 +102,9 @@ class AllocatorLearner(nn.Module):
         temperature = None
         if self.baseline is not None:
             temperature = ANNEALED[0] * (ANNEALED[1] / ANNEALED[0]) ** self.progress
-        scored = scores_of(self.scorer_name, self.scorer, self.model, batch, vision_output, temperature)
+        scored = scores_of(
+            self.scorer_name, self.scorer, self.model, batch, vision_output, temperature, self.looks_early
+        )
         sizes = [len(image.value) for image in scored]
         covered = list(zip(batch["evidence"].split(sizes), batch["context"].split(sizes), strict=True))
         return scored, self._score_losses(scored, covered) | self._language_losses(
@@ -158,12 +160,15 @@ class AllocatorLearner(nn.Module):
     def _language_losses(self, scored: list[Scored], covered, batch, vision_output) -> dict[str, torch.Tensor]:
         losses, weights, grid = {}, self.weights, batch["image_grid_thw"]
         full = teacher = None
+        reads_attention = "distill_attention" in weights or (
+            "distill_unmarked" in weights and any(not cells.any() for cells, _ in covered)
+        )
         if "teacher" in self.needs or "soft" in self.needs:
             full = prefixed(batch, "full_")
-        if "teacher" in self.needs:
+        if reads_attention or "distill_answer" in weights:
             with self._base_alone():
-                teacher = full_pass(self.model, full, grid, vision_output, self.reads_attention)
-        if self.reads_attention:
+                teacher = full_pass(self.model, full, grid, vision_output, reads_attention)
+        if reads_attention:
             losses |= self._attention_losses(scored, teacher.attention, covered)
         if "student" in self.needs:
             losses |= self._student_losses(scored, batch, vision_output, teacher)

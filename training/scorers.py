@@ -103,10 +103,11 @@ def encode_once(model, batch):
     return output
 
 
-def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
-    """Scores of the model's own layer. With `blind` every image is asked the same one token, whatever the question.
+def layer_scores(model, batch, vision_output, blind: bool, early: bool = True) -> list[Scored]:
+    """Scores of the model's own layer, those of stage 1 where `early` asks for them.
 
-    An empty question would silence the participatory score, and with it most of what the layer could learn.
+    With `blind` every image is asked the same one token, whatever the question. An empty question would silence the
+    participatory score, and with it most of what the layer could learn.
     """
     layer, grid = model.model.arrcoc, batch["image_grid_thw"]
     query, mask = batch["query_input_ids"], batch["query_attention_mask"]
@@ -115,7 +116,7 @@ def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
     counts = batch["image_token_counts"].tolist()
     textures = batch["texture_images"]
     again = repeats(batch)
-    glances = model.model.rated_glances(grid, textures, query, mask, again)
+    glances = model.model.rated_glances(grid, textures, query, mask, again) if early else None
     outputs = model.model.decide(vision_output, grid, counts, textures, query, mask, glances=glances)
     scored = []
     for number, (output, count) in enumerate(zip(outputs, counts, strict=True)):
@@ -127,7 +128,7 @@ def layer_scores(model, batch, vision_output, blind: bool) -> list[Scored]:
         }
         balance, value, grid_of = output.balance, output.value, output.allocation.grid
         stage = {"early": output.glance.early}
-        if not again[number]:
+        if early and not again[number]:
             stage |= {"read": output.glance.read, "tokens": vision_output.pooler_output[number]}
         scored.append(Scored(value, balance.temperature, grid_of, count, dials, balance.tensions, output, **stage))
     return scored
@@ -173,10 +174,12 @@ def make_scorer(name: str, model) -> nn.Module:
     raise ValueError(f"scorer {name!r} is unknown; choose from {', '.join(SCORERS)}")
 
 
-def scores_of(name: str, scorer: nn.Module, model, batch, vision_output, temperature: float | None = None):
+def scores_of(
+    name: str, scorer: nn.Module, model, batch, vision_output, temperature: float | None = None, early: bool = True
+):
     """`Scored` of each image of a batch; `temperature` replaces the scorer's own."""
     if name in ("arrcoc", "query_blind"):
-        scored = layer_scores(model, batch, vision_output, blind=name == "query_blind")
+        scored = layer_scores(model, batch, vision_output, name == "query_blind", early)
     else:
         scored = baseline_scores(model, scorer, batch, vision_output)
     if temperature is None:

@@ -156,7 +156,12 @@ def _add_data(parser: argparse.ArgumentParser):
     )
     add("--limit", type=int, help="of the examples of each of --data but the world")
     add("--skip-bad", action="store_true", help="leave bad records out, and say how many")
-    add("--questions", type=int, default=4, help="asked of one picture in a row, at most; it is encoded once for all")
+    add(
+        "--questions",
+        type=int,
+        default=4,
+        help="asked of one picture in a row, at most, which is encoded once for all; files are told apart by path",
+    )
     add(
         "--ahead",
         type=int,
@@ -191,7 +196,7 @@ def _add_model(parser: argparse.ArgumentParser):
 def _add_steps(parser: argparse.ArgumentParser):
     add = parser.add_argument_group("optimisation").add_argument
     add("--steps", type=int, default=2000)
-    add("--batch-size", type=int, default=16, help="questions per step and process")
+    add("--batch-size", type=int, default=16, help="questions per step and process; with --ahead about so many")
     add("--accumulate", type=int, default=1, help="batches per step")
     add("--learning-rate", type=float, default=2e-3)
     add(
@@ -295,7 +300,8 @@ def main(arguments: list[str] | None = None) -> Path:
     asked = 1.0
     if options.ahead:
         unmarked_alone = "distill_attention" not in learner.weights
-        pages = encode_ahead(learner.model, collator, source, options.ahead, options.quiet, unmarked_alone)
+        count = min(options.ahead, len(source)) if isinstance(source, PictureSource) else options.ahead
+        pages = encode_ahead(learner.model, collator, source, count, options.quiet, unmarked_alone)
         asked = sum(len(page.evidence) for page in pages) / len(pages)
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
     trainer = AllocatorTrainer(learner, training_arguments(options, asked), source, collator, options.gate_factor)

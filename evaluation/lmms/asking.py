@@ -186,7 +186,8 @@ def _opened(chat: list[dict]) -> list[dict]:
 
 
 def _picture(source) -> Image.Image:
-    return open_picture(load_image(source)) if isinstance(source, str) else open_picture(source)
+    opened = open_picture(source)  # leaves URLs to transformers
+    return open_picture(load_image(opened)) if isinstance(opened, str) else opened
 
 
 def _cells(processor, picture: Image.Image) -> int:
