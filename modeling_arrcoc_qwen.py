@@ -22,7 +22,7 @@ from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
 from .participating import ParticipatoryScorer
 from .placement import check_filled, count_placeholders, hold_rope_deltas, replace_stray_placeholders
-from .placing import UNPLACED, PlacingMixin
+from .placing import PlacingMixin, check_placeable
 from .seeing import SeeingMixin
 
 
@@ -90,8 +90,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         cached = past_key_values is not None and past_key_values.get_seq_length() > 0
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
-            if offsets is not None and input_ids is None and position_ids is None:
-                raise ValueError(UNPLACED)  # stock would take the positions of whichever prompt ran last
+            check_placeable(offsets, input_ids, position_ids)
             input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)

@@ -107,3 +107,13 @@ class PlacingMixin:
         position_ids = position_ids.clone()
         position_ids[-3:, mask.to(position_ids.device)] += offsets
         return position_ids
+
+
+def check_placeable(offsets, input_ids, position_ids) -> None:
+    """Refuses pruned images in a prompt of embeddings alone: stock would take the positions of whichever prompt ran last.
+
+    Raises:
+        ValueError: saying what to pass.
+    """
+    if offsets is not None and input_ids is None and position_ids is None:
+        raise ValueError(UNPLACED)

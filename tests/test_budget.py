@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers.utils.logging import warning_once
 
 from arrcoc.budget import MODES, TIERS, auto_token_budget, check_token_budget, effective_cells
 
@@ -180,14 +181,16 @@ def test_auto_in_the_processor(processor, page, make_inputs):
 def test_budget_above_the_grid_keeps_all_and_says_so_once(make_inputs, page, caplog):
     logger = logging.getLogger("transformers")
     logger.addHandler(caplog.handler)
+    warning_once.cache_clear()  # another test may have been told
     try:
-        for _ in range(2):
-            assert counts(make_inputs(page(128, 96), token_budget=4321)) == [48]
+        assert counts(make_inputs([page(128, 96), page(96, 96)], token_budget=[None, "full"])) == [48, 36]
+        assert not caplog.records  # the default was nobody's wish
+        for size, budget in ((128, 4321), (128, 4321), (96, 99)):
+            assert counts(make_inputs(page(size, 96), token_budget=budget)) == [size * 96 // 256]
     finally:
         logger.removeHandler(caplog.handler)
-    said = [record.getMessage() for record in caplog.records if "4321" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "token_budget is above" in record.getMessage()]
     assert len(said) == 1
-    assert "48 tokens" in said[0]
 
 
 def test_default_of_the_processor(make_processor, make_inputs, page):

@@ -273,9 +273,12 @@ def test_parameters_of_generate_reach_it(endpoint, page, expected):
     assert whole["finish_reason"] == "stop"
     assert whole["generated_tokens"] < 64
     longer = ask(max_new_tokens=8, min_new_tokens=8)
-    stopped = ask(max_new_tokens=8, min_new_tokens=8, stop_strings=[whole["generated_text"][-1]])
+    end = whole["generated_text"][-1]  # may stand before the end too
+    stopped = ask(max_new_tokens=8, min_new_tokens=8, stop_strings=[end])
     assert (longer["generated_tokens"], longer["finish_reason"]) == (8, "length")
-    assert (stopped["generated_tokens"], stopped["finish_reason"]) == (whole["generated_tokens"] - 1, "stop")
+    assert stopped["finish_reason"] == "stop"
+    assert stopped["generated_tokens"] <= whole["generated_tokens"] - 1
+    assert end in stopped["generated_text"]
 
 
 def test_control_tokens_that_a_user_types_are_text(endpoint, page):
