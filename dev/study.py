@@ -31,7 +31,8 @@ from training.ahead import encode_ahead
 from training.signals import needs, parse_signals
 
 SIGNALS = (
-    "evidence", "mass", "evidence=1,mass=0.5", "distill_attention", "evidence=1,mass=0.5,distill_attention=0.2", "evidence=1,mass=0.5,distill_unmarked=0.3",
+    "evidence", "mass", "evidence=1,mass=0.5", "distill_attention", "evidence=1,mass=0.5,distill_attention=0.2",
+    "evidence=1,mass=0.5,distill_unmarked=0.3",
     "evidence=1,mass=0.5,entropy=0.1", "evidence=1,mass=0.5,tension=0.1", "distill_answer", "lm_straight_through", "lm_gates",
     "lm_gumbel", "lm_soft_topk", "evidence=1,mass=0.5,lm_straight_through=0.3",
 )  # fmt: skip
