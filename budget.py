@@ -38,12 +38,6 @@ def _check_entry(budget, default):
     raise ValueError(f"token_budget={budget!r} is not a budget; pass {ALLOWED}")
 
 
-def check_entries(token_budget) -> None:
-    """Refuses a budget, or one in a list, that no image can have; `ValueError` as from `check_token_budget`."""
-    for entry in token_budget if isinstance(token_budget, (list, tuple)) else [token_budget]:
-        _check_entry(entry, "full")
-
-
 def check_token_budget(token_budget, num_images: int, default="full") -> list[int | str]:
     """One checked budget for each of `num_images`: a token count >= 1, `"auto"` or `"full"`.
 

@@ -80,8 +80,7 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, merge_size: in
     """
     ids, mask, cache = (model_kwargs.get(name) for name in ("input_ids", "attention_mask", "past_key_values"))
     types, grids = model_kwargs.get("mm_token_type_ids"), model_kwargs.get("image_grid_thw")
-    if model_kwargs.get("encoded_images") is not None:
-        check_encoded(model_kwargs["encoded_images"], grids)
+    check_encoded(model_kwargs.get("encoded_images"), grids)
     if inputs_tensor.ndim == 3 and (ids is None or not ids.numel()) and grids is not None:
         counts = model_kwargs.get("image_token_counts")
         if counts is None and types is not None:

@@ -13,7 +13,7 @@ from transformers import Qwen3VLProcessor
 from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import is_torchvision_available, logging
 
-from .budget import TIERS, auto_token_budget, check_entries, check_token_budget
+from .budget import TIERS, auto_token_budget, check_token_budget
 from .configuration_arrcoc import PROCESSOR_DIALS
 from .knowing import InformationScorer
 from .picture import open_picture, square
@@ -148,7 +148,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         self._check_dials()
         _refuse_misspelt(kwargs)
         _refuse_late(kwargs)
-        check_entries(token_budget)
+        if images is None:  # refused where no image is there to meet it, too
+            check_token_budget(token_budget, len(token_budget) if isinstance(token_budget, (list, tuple)) else 1)
         if videos is not None and "video_processor" not in self.get_attributes():
             raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
         if images is not None:

@@ -53,6 +53,16 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
             assert not torch.allclose(values[0], values[1])
 
 
+def test_stage_1_is_scored_where_a_signal_asks(learner, source, make_processor, new_model, tiny_config, monkeypatch):
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    batches = [PageCollator(collator)(encode_ahead(learner.model, collator, source, 1, quiet=True), 0)]
+    batches.append(collator(source.page(0), 0))
+    plain = AllocatorLearner(learner.model, parse_signals("evidence,mass"))
+    monkeypatch.setattr(learner.model.model.arrcoc.reader, "forward", lambda *_: pytest.fail("read for nothing"))
+    for batch in batches:
+        assert plain(**batch).keys() == {"loss", "evidence", "mass"}
+
+
 def test_losses_of_encoded_pages_are_those_of_their_examples(learner, source, make_processor):
     collator = AllocatorCollator(make_processor(learner.model), language=True)
     pages = encode_ahead(learner.model, collator, source, 2, quiet=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from arrcoc.picture import open_picture
 from evaluation import baselines
 from evaluation.lmms import asking, run, table
 from evaluation.lmms.asking import ask, cut, generation_settings, load
@@ -485,3 +486,9 @@ def test_the_command_on_a_local_task(installed, checkpoint, model, processor, ta
     )
     assert wrong.returncode == 1
     assert "no_such_task, stock at full: no results" in wrong.stderr
+
+
+def test_a_transparent_file_is_the_picture_that_the_processor_sees(tmp_path):
+    Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(tmp_path / "clear.png")
+    (opened,) = asking._opened([{"role": "user", "content": [{"type": "image", "image": str(tmp_path / "clear.png")}]}])
+    assert opened["content"][0]["image"].tobytes() == open_picture(tmp_path / "clear.png").tobytes()

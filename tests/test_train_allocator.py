@@ -11,7 +11,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from training import allocator as files
-from training import train_allocator
+from training import average, train_allocator
 from training.allocator import load_allocator, save_allocator
 
 
@@ -82,6 +82,21 @@ def test_signals_of_stage_one_alone_write_a_whole_allocator_whose_stage_two_is_a
     changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"reader", "early_participation"}
     load_allocator(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), second)
+
+
+def test_the_mean_of_allocators_and_the_stage_1_of_another(train, base, tmp_path):
+    parts = [train(tmp_path / str(seed), "--seed", seed, steps=2) for seed in range(3)]
+    mean = load_file(average.main([*map(str, parts[:2]), "--stage-1", str(parts[2]), "--out", str(tmp_path / "mean")]))
+    one, other, third = map(load_file, parts)
+    stage_1 = {name for name in mean if name.startswith(("reader.", "early_participation."))}
+    assert 0 < len(stage_1) < len(mean)
+    for name, tensor in mean.items():
+        assert torch.allclose(tensor, third[name] if name in stage_1 else (one[name] + other[name]) / 2), name
+    load_allocator(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), tmp_path / "mean")
+    blind = train(tmp_path / "blind", "--set", "diversity=0.1", steps=2)
+    with pytest.raises(SystemExit):
+        average.main([str(parts[0]), str(blind), "--out", str(tmp_path / "none")])
+    assert not (tmp_path / "none").exists()
 
 
 def test_encoding_ahead_takes_each_picture_once_and_steps_of_so_many_questions(train, pages, tmp_path, monkeypatch):

@@ -141,6 +141,12 @@ def test_an_encode_ratio_that_is_none_is_refused(value, tiny_model, tiny_config,
         tiny_config(encode_ratio=value)
 
 
+def test_an_encode_ratio_of_numpy_is_a_number(tiny_model, make_inputs, page):
+    inputs = make_inputs(page(), token_budget=5)
+    ours = [tiny_model().allocate(**inputs, encode_ratio=ratio)[0].positions for ratio in (0.5, np.float32(0.5))]
+    assert torch.equal(*ours)
+
+
 def test_text_alone_refuses_bad_dials_too(tiny_model, make_inputs):
     text = {"input_ids": torch.tensor([[5, 6, 7]])}
     for dials in ({"encode_ratio": 2}, {"allocation_mode": "bad"}):
@@ -267,6 +273,7 @@ def test_images_encoded_once_answer_like_new_ones(mode, tiny_model, make_inputs,
 def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_model, make_inputs, page):
     model, inputs = tiny_model(), make_inputs(page(), token_budget=12)
     encoded = model.encode_images(**inputs)
+    assert [glance.canvas for glance in encoded.glances] == [None]  # megabytes that nothing reads again
     for other in (page(seed=5), page(160, 64)):
         with pytest.raises(ValueError, match="other pictures"):
             model(**make_inputs(other, token_budget=12), encoded_images=encoded)

@@ -47,7 +47,6 @@ class AllocatorLearner(nn.Module):
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
         self.needs = signals.needs(weights)
-        self.reads_attention = any(name in weights for name in signals.ATTENTION)
         self.train()
 
     @property
@@ -85,7 +84,7 @@ class AllocatorLearner(nn.Module):
             ]
             covered = [both for page, _ in pairs for both in zip(page.evidence, page.context, strict=True)]
             losses = self._score_losses(scored, covered)
-            if self.reads_attention:
+            if self._reads_attention(covered):
                 seen = [seen for page, _ in pairs for seen in page.attention]
                 losses |= self._attention_losses(scored, seen, covered)
         else:
@@ -150,6 +149,11 @@ class AllocatorLearner(nn.Module):
             for name, target in targets.items()
         }
 
+    def _reads_attention(self, covered) -> bool:
+        """Whether a signal asks how the full model attends to any of these images."""
+        unmarked = any(not cells.any() for cells, _ in covered)
+        return "distill_attention" in self.weights or ("distill_unmarked" in self.weights and unmarked)
+
     def _attention_losses(self, scored: list[Scored], attention, covered) -> dict[str, torch.Tensor]:
         pairs = zip(scored, attention, strict=True)
         each = [signals.attention_loss(image.value, image.temperature, seen) for image, seen in pairs]
@@ -160,9 +164,7 @@ class AllocatorLearner(nn.Module):
     def _language_losses(self, scored: list[Scored], covered, batch, vision_output) -> dict[str, torch.Tensor]:
         losses, weights, grid = {}, self.weights, batch["image_grid_thw"]
         full = teacher = None
-        reads_attention = "distill_attention" in weights or (
-            "distill_unmarked" in weights and any(not cells.any() for cells, _ in covered)
-        )
+        reads_attention = self._reads_attention(covered)
         if "teacher" in self.needs or "soft" in self.needs:
             full = prefixed(batch, "full_")
         if reads_attention or "distill_answer" in weights:

@@ -30,7 +30,6 @@ SIGNALS = {
     "entropy": ((), "entropy of the scores' softmax, in [0, 1]"),
     "tension": ((), "mean square of the tensions, in [0, 1]"),
 }
-ATTENTION = ("distill_attention", "distill_unmarked")  # what reads the full model's attention
 LANGUAGE_VARIANTS = ("lm_straight_through", "lm_gates", "lm_gumbel", "lm_soft_topk")
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
 EARLY_SHARE = 1 / 3  # of the cells, that stage 1 learns to choose

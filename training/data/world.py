@@ -98,11 +98,17 @@ class WorldSource:
     def example(self, index: int) -> Example:
         """The example of `index`. `RuntimeError` if the kinds draw pages without any question."""
         number, place = divmod(index, self.questions)
-        asked = self.page(number)
-        return asked[place % len(asked)]
+        page, arguments, asked = self._drawn(number)
+        chosen = asked[place % len(asked)]
+        return _example(page, page.questions[chosen], arguments, chosen)
 
     def page(self, number: int) -> list[Example]:
         """What is asked of the page of a number, once each. `RuntimeError` as for `example`."""
+        page, arguments, asked = self._drawn(number)
+        return [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
+
+    def _drawn(self, number: int) -> tuple[Page, tuple, list[int]]:
+        # a page, what it is drawn from, and which of its questions are asked
         random = Random(stable_hash(f"world example {self.seed} {number}"))
         for _ in range(_ATTEMPTS):
             kind, grid = random.choice(tuple(kinds_of(self.kinds))), random.choice(self.grids)
@@ -110,7 +116,7 @@ class WorldSource:
             page = _page(*arguments)
             if page.questions:
                 order = random.sample(range(len(page.questions)), len(page.questions))
-                return [_example(page, page.questions[place], arguments, place) for place in order[: self.questions]]
+                return page, arguments, order[: self.questions]
         raise RuntimeError(f"{_ATTEMPTS} pages of the kinds {', '.join(kinds_of(self.kinds))} held no question")
 
 

@@ -1,0 +1,55 @@
+"""The mean of several allocators of one base: ``python -m training.average A B C --out MEAN [--stage-1 D]``.
+
+Along one fine-tuning it can keep more than any of them (model soups, Wortsman et al. 2022, section 2).
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from training.allocator import read_tensors, write_tensors
+
+STAGE_1 = ("reader.", "early_participation.")  # how the names of its tensors begin
+
+
+def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
+    """Writes the mean of the tensors of `paths` to `out`, with those of stage 1 taken from `stage_1` if it is given.
+
+    Raises:
+        ValueError: a file is missing or damaged, or of another base, other dials or another form than the first.
+    """
+    files = [(path, *read_tensors(path)) for path in [*paths, *([stage_1] if stage_1 else [])]]
+    _, first, metadata = files[0]
+    for path, tensors, other in files:
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if other != metadata or shapes != {name: tensor.shape for name, tensor in first.items()}:
+            differ = sorted(name for name in {*other, *metadata} if other.get(name) != metadata.get(name))
+            raise ValueError(
+                f"{path} differs from {paths[0]} in {', '.join(differ) or 'its tensors'}; pass allocators of one base that were "
+                "trained with the same dials"
+            )
+    mean = {
+        name: torch.stack([tensors[name].float() for _, tensors, _ in files[: len(paths)]]).mean(0) for name in first
+    }
+    if stage_1:
+        mean |= {name: tensor for name, tensor in files[-1][1].items() if name.startswith(STAGE_1)}
+    write_tensors(out, {name: tensor.to(first[name].dtype) for name, tensor in mean.items()}, metadata)
+    return out
+
+
+def main(arguments: list[str] | None = None) -> Path:
+    """Command line of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("allocators", nargs="+", type=Path, help="allocator.safetensors files")
+    parser.add_argument("--stage-1", type=Path, help="take what stage 1 alone has from this one")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    try:
+        return average(options.allocators, options.out, options.stage_1)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()
