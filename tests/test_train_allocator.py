@@ -86,7 +86,7 @@ def test_signals_of_stage_one_alone_write_a_whole_allocator_whose_stage_two_is_a
 
 def test_the_mean_of_allocators_and_the_stage_1_of_another(train, base, tmp_path):
     parts = [train(tmp_path / str(seed), "--seed", seed, steps=2) for seed in range(3)]
-    mean = load_file(average.main([*map(str, parts[:2]), "--stage-1", str(parts[2]), "--out", str(tmp_path / "mean")]))
+    mean = load_file(average.main([*map(str, parts[:2]), "--early", str(parts[2]), "--out", str(tmp_path / "mean")]))
     one, other, third = map(load_file, parts)
     stage_1 = {name for name in mean if name.startswith(("reader.", "early_participation."))}
     assert 0 < len(stage_1) < len(mean)

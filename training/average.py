@@ -1,4 +1,4 @@
-"""The mean of several allocators of one base: ``python -m training.average A B C --out MEAN [--stage-1 D]``.
+"""The mean of several allocators of one base: ``python -m training.average A B C --out MEAN [--early D]``.
 
 Along one fine-tuning it can keep more than any of them (model soups, Wortsman et al. 2022, section 2).
 """
@@ -42,11 +42,11 @@ def main(arguments: list[str] | None = None) -> Path:
     """Command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("allocators", nargs="+", type=Path, help="allocator.safetensors files")
-    parser.add_argument("--stage-1", type=Path, help="take what stage 1 alone has from this one")
+    parser.add_argument("--early", type=Path, help="take what stage 1 alone has from this one")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     try:
-        return average(options.allocators, options.out, options.stage_1)
+        return average(options.allocators, options.out, options.early)
     except ValueError as error:
         parser.error(str(error))
 
