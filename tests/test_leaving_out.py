@@ -3,15 +3,17 @@
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 
 from training.base_model import build_model
-from training.batches import IGNORED, image_start, make_batch
+from training.batches import IGNORED, asked_names, conversation, image_start, make_batch, patches, pointer_targets
 from training.curriculum import STAGES
 from training.leaving_out import leave_out
-from training.steps import GlyphHead, _batch_positions, answer_logits, losses
+from training.steps import GlyphHead, _batch_positions, _views, answer_logits, losses
 from training.stream import Batches
+from training.world import KINDS, make_page
 
 GRID = (8, 12)
 SEEDS = range(4)
@@ -82,15 +84,18 @@ def test_all_cells_kept_is_the_whole_page_and_fewer_are_not():
 
 
 def test_the_stream_leaves_cells_out_of_the_share_of_batches_that_its_stage_says():
-    few = replace(STAGES[-1], grids=((GRID, None),))
+    few = replace(STAGES[-1], grids=((GRID, None),), left_out=0.0, pruned=0.0, foveated=0.0)
 
-    def left_out(stage):
-        batches = iter(Batches(stage, 0, 0, 1))
-        return [next(batches).kept is not None for _ in range(6)]
+    def left_out(**shares):
+        batches = iter(Batches(replace(few, **shares), 0, 0, 1))
+        drawn = [next(batches) for _ in range(6)]
+        return {(batch.kept is not None, batch.encoded_whole, batch.coarse > 0) for batch in drawn}
 
-    assert left_out(replace(few, left_out=1.0)) == [True] * 6
-    assert left_out(replace(few, left_out=0.0)) == [False] * 6
-    assert set(left_out(replace(few, left_out=0.5))) == {True, False}
+    assert left_out() == {(False, False, False)}
+    assert left_out(left_out=1.0) == {(True, False, False)}
+    assert left_out(pruned=1.0) == {(True, True, False)}
+    assert left_out(foveated=1.0) == {(True, True, True)}
+    assert len(left_out(left_out=0.3, pruned=0.3)) == 3
 
 
 def test_names_are_not_asked_of_cells_whose_labels_may_be_gone():
@@ -101,3 +106,58 @@ def test_names_are_not_asked_of_cells_whose_labels_may_be_gone():
     head = GlyphHead(model.config.text_config.hidden_size)
     assert losses(model, head, leave_out(pages(3), Random(3)), torch.float32)["keys"] == 0
     assert losses(model, head, pages(3), torch.float32)["keys"] > 0
+
+
+@pytest.mark.parametrize("foveated", [False, True])
+def test_cells_left_out_after_the_tower_are_those_of_the_whole_page(foveated):
+    model, whole = build_model(0).eval(), pages(1)
+    some = leave_out(whole, Random(1), encoded_whole=True, foveated=foveated)
+    assert some.kept is not None
+    assert (some.coarse > 0) == foveated
+    assert some.shown == some.coarse + some.kept.shape[1] == (some.input_ids[0] == _image_token(whole)).sum()
+    _, labels, tokens = answer_logits(model, some)
+    _, _, every = answer_logits(model, whole)
+    assert torch.equal(labels, whole.labels[:, 1:][whole.labels[:, 1:] != IGNORED])
+    tokens, every = tokens.unflatten(0, (4, -1)), every.unflatten(0, (4, -1))
+    for row, kept in enumerate(some.kept):
+        assert torch.allclose(tokens[row, some.coarse :], every[row, kept], atol=1e-5)
+    assert not some.pointers[:, : some.coarse].any()
+
+
+@pytest.mark.parametrize("grid", [(8, 8), (8, 12), (10, 10), (9, 14), (12, 12)])
+def test_every_coarse_view_has_the_tokens_that_were_left_for_it(grid):
+    whole, found = make_batch(STAGES[-1], "train", 3, 2, grid), set()
+    pixels, model = patches(whole.images), build_model(0)
+    for seed in range(30):
+        some = leave_out(whole, Random(seed), foveated=True)
+        if some.kept is not None:
+            found.add(some.shown)
+            assert [len(view) for view in _views(model, some, pixels)] == [some.coarse] * 2
+    assert len(found) >= 2
+
+
+def _image_token(batch):
+    return batch.input_ids[0, image_start(batch.input_ids)]
+
+
+def test_a_foveated_batch_is_what_the_model_sees_in_its_foveated_mode(model, stock, processor):
+    page = make_page(5, "train", (12, 12), KINDS["one_field"])
+    batch = make_batch(STAGES[-1], "train", 0, 1, (12, 12))
+    ids, labels, points = conversation((12, 12), [page.questions[0]])
+    whole = replace(
+        batch, images=torch.from_numpy(np.asarray(page.image))[None], input_ids=torch.tensor([ids]), labels=torch.tensor([labels]),
+        pointers=torch.from_numpy(pointer_targets(points, (12, 12))),
+        asked=torch.tensor([asked_names(page.questions[0].text)]),
+    )  # fmt: skip
+    some = leave_out(whole, Random(3), foveated=True)
+    content = [{"type": "image", "image": page.image}, {"type": "text", "text": page.questions[0].text}]
+    inputs = processor.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=True, add_generation_prompt=True, return_dict=True,
+        return_tensors="pt", processor_kwargs={"token_budget": some.shown},
+    )  # fmt: skip
+    plan = model.allocate(**inputs, allocation_mode="foveated")[0]
+    fine = plan.positions[some.coarse :]
+    some = replace(some, kept=(fine[:, 1] * 12 + fine[:, 2])[None])
+    answered, _, _ = answer_logits(stock, some)
+    wanted = model(**inputs, allocation_mode="foveated").logits[0, -1]
+    assert (answered[0] - wanted).abs().max() < 2e-4 * wanted.abs().max()

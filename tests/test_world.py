@@ -37,6 +37,7 @@ WRITTEN = {
     "corner", "near_identical", "small_print", "noise", "empty_complex",
 }  # fmt: skip
 VALUED = WRITTEN - {"sign", "table_reverse", "chart_extreme"}
+FOUND = {"table_reverse", "chart_extreme"}  # by a value, which is evidence too
 SEEN = {"shape_colour", "colour_shape", "counting"}
 PLACELESS = {"gist", "absent"}
 
@@ -135,11 +136,15 @@ def test_places_are_on_the_page_and_answers_are_read_where_they_stand(kind):
             assert 0 <= top < bottom <= page.image.height
         for question in page.questions:
             if question.family in WRITTEN:
-                (box,) = question.evidence
+                box, *by = question.evidence
+                assert len(by) == (question.family in FOUND)
                 assert _read(page, box) == question.answer
                 assert len(question.reads) == len(question.answer)
                 assert pixels[box[1] : box[3], box[0] : box[2]].std() > 5
-                for ((x, y),) in question.reads:
+                if by:
+                    assert _read(page, by[0]).isdigit() or _read(page, by[0]) in question.text
+                for (x, y), *others in question.reads:
+                    assert len(others) == sum(len(_read(page, place)) for place in by)
                     assert box[0] <= x < box[2]
                     assert box[1] <= y < box[3]
             elif question.family in SEEN and question.evidence:

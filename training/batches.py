@@ -25,7 +25,9 @@ class Batch:
     len(KEYS)) bool, the names that what stands in a cell can be asked for by; `pointers` (labelled places, cells) bool,
     in the order of the labels, the cells that each answer token is read from, all False where there are none; `asked`
     (turns, len(KEYS)) bool, the names that each question asks by; `cells` (rows, columns); `kept` (batch, count) long, the
-    raster index of the cells that are shown, `None` for all: then `glyphs`, `keys` and `pointers` speak of these alone."""
+    raster index of the cells that are shown, `None` for all: then `glyphs`, `keys` and `pointers` speak of these alone;
+    `encoded_whole`, whether the vision tower sees the others too; `coarse`, tokens of a coarse view that stand before the
+    kept ones, and first in `pointers`."""
 
     images: torch.Tensor
     input_ids: torch.Tensor
@@ -36,11 +38,13 @@ class Batch:
     asked: torch.Tensor
     cells: tuple[int, int]
     kept: torch.Tensor | None = None
+    encoded_whole: bool = False
+    coarse: int = 0
 
     @property
     def shown(self) -> int:
-        """Cells of each page that are shown."""
-        return self.cells[0] * self.cells[1] if self.kept is None else self.kept.shape[1]
+        """Visual tokens of each page."""
+        return self.cells[0] * self.cells[1] if self.kept is None else self.coarse + self.kept.shape[1]
 
 
 @lru_cache(maxsize=1)

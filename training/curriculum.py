@@ -24,6 +24,11 @@ class Stage:
     learning_rate: float = 1.0  # times the run's
     questions: int = 1  # asked of a page at most
     left_out: float = 0.0  # share of the batches that have cells left out, see `training.leaving_out`
+    pruned: float = 0.0  # share of those that have them left out after the vision tower
+    foveated: float = 0.0  # share of those that have a coarse view beside what is kept
+    language_only: bool = (
+        False  # the vision half and the embeddings stay as they are: what was trained on them still fits
+    )
     scaled_styles: tuple[Style, ...] = ()  # shown on fewer cells, where a small print would be lost; `styles` if none
 
     def styles_of(self, cells: tuple[int, int], shown: tuple[int, int]) -> tuple[Style, ...]:
@@ -62,6 +67,21 @@ _WORLD = tuple(
     )
 )  # fmt: skip
 
+_LEGIBLE = (_ONE, replace(_FEW, font_sizes=(14, 22)), KINDS["scene"])  # on fewer cells too
+_REVERSE = replace(KINDS["table"], families=("table_reverse",))
+_EXTREME = replace(KINDS["chart"], families=("chart_extreme",))
+_COUNTED = replace(KINDS["scene"], families=("counting",))
+_ASKED = (
+    *(
+        KINDS[kind]
+        for kind in (
+            "one_field", "several_fields", *2 * ("form",), *2 * ("crowded",), "table", "chart", "scene", "near_identical",
+            "corner", "small_print", "noise", *2 * ("absent",), *2 * ("empty_complex",), "gist",
+        )
+    ),
+    *2 * (_TRAINED["table"],), *4 * (_REVERSE,), *5 * (_EXTREME,), _COUNTED,
+)  # fmt: skip
+
 STAGES = (
     Stage("letters", (_PLAIN_TEXT,), _native((8, 8)), pass_mark=0.8, letters_only=True, learning_rate=2.0),
     Stage("all letters", (_TEXT,), _native((8, 8)), pass_mark=0.8, letters_only=True, learning_rate=2.0),
@@ -70,5 +90,7 @@ STAGES = (
     Stage("one field", (_ONE, replace(_ONE, fonts=PLAIN_FONTS)), _SMALL, pass_mark=0.5),
     Stage("several fields", (_FEW, _FEW, _ONE), _SMALL, pass_mark=0.6, questions=2),
     Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.5,
-          scaled_styles=(_ONE, replace(_FEW, font_sizes=(14, 22)), KINDS["scene"])),
+          scaled_styles=_LEGIBLE),
+    Stage("language", _ASKED, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.2, pruned=0.3, foveated=0.2,
+          language_only=True, scaled_styles=_LEGIBLE),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pages with some cells left out before the vision tower, as it sees them when only what a question needs is encoded."""
+"""Pages with some cells left out, before the vision tower or after it, as when only what a question needs is encoded or kept."""
 
 from dataclasses import replace
 from random import Random
@@ -6,17 +6,24 @@ from random import Random
 import torch
 from torch.nn import functional
 
+from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
+from arrcoc.encoding import coarse_grid
 from training.base_model import CELL
 from training.batches import IGNORED, Batch, image_start, labelled_places, opens_answer
 
 _INK = 16  # a cell is empty if its pixels differ by no more than this, of 255
 # Cells that can be kept: the sizes of whole pages, which compiled layers know already.
 _COUNTS = (36, 49, 64, 96, 100, 126)
+_FEWER = (8, 14, 20, 28)  # besides, after the tower
+_COARSE_SHARE = ARRCOCQwen3VLConfig.coarse_view_share
 _WHOLE = 0.75  # of the pages keep all that their questions name
 
 
-def leave_out(batch: Batch, random: Random) -> Batch:
+def leave_out(batch: Batch, random: Random, encoded_whole: bool = False, foveated: bool = False) -> Batch:
     """The batch with as many cells of each page left out; itself where a page needs more than can be kept.
+
+    They are left out before the vision tower, or after it where the page is `encoded_whole`; `foveated`, a coarse view of the
+    whole page, which the model's foveated mode would take at that number of tokens, stands before what is kept.
 
     What stays, in this order: the cells that answers are read from, those that hold a name that a question of the page asks
     by, then any others. On half of the pages, and where an answer is read from no place, empty ones go before they do.
@@ -33,23 +40,40 @@ def leave_out(batch: Batch, random: Random) -> Batch:
     wanted = torch.rand(size, cells, generator=generator) + (_inked(batch) & empty_first[:, None])
     wanted += 4 * asked + 8 * read
     least = max(read.sum(-1).max(), (read | asked).sum(-1).float().quantile(_WHOLE))
-    counts = [count for count in _COUNTS if least <= count < cells]
-    if not counts:
+    numbers = _numbers(batch.cells, float(least), encoded_whole or foveated, foveated)
+    if not numbers:
         return batch
-    count = random.choice(counts)
+    count, coarse = random.choice(numbers)
     kept = wanted.topk(count, -1).indices.sort(-1).values
     start = image_start(batch.input_ids)
     by_page = (kept + torch.arange(size)[:, None] * cells).flatten()
 
     def without(ids: torch.Tensor) -> torch.Tensor:
-        short = torch.cat([ids[:, :start], ids[:, start + cells - count :]], 1)
+        short = torch.cat([ids[:, :start], ids[:, start + cells - count - coarse :]], 1)
         return functional.pad(short, (0, -short.shape[1] % 16), value=IGNORED)
 
     return replace(
         batch, kept=kept, input_ids=without(batch.input_ids).clamp(min=0), labels=without(batch.labels),
         glyphs=batch.glyphs[by_page], keys=batch.keys[by_page],
-        pointers=batch.pointers.gather(1, kept[rows]),
+        pointers=functional.pad(batch.pointers.gather(1, kept[rows]), (coarse, 0)),
+        encoded_whole=encoded_whole or foveated, coarse=coarse,
     )  # fmt: skip
+
+
+def _numbers(grid: tuple[int, int], least: float, after: bool, foveated: bool) -> list[tuple[int, int]]:
+    # (cells kept, tokens of the coarse view) that can be had
+    found = []
+    for count in (*_FEWER, *_COUNTS) if after else _COUNTS:
+        coarse = 0
+        if foveated:
+            try:
+                _, rows, columns = coarse_grid((1, *grid), count, _COARSE_SHARE)
+            except ValueError:  # too few for any view
+                continue
+            coarse = rows * columns
+        if least <= count - coarse and count < grid[0] * grid[1]:
+            found.append((count - coarse, coarse))
+    return found
 
 
 def _inked(batch: Batch) -> torch.Tensor:

@@ -38,10 +38,10 @@ def _keep_input(module, args, kwargs):
     module.kept_input = kwargs["hidden_states"]
 
 
-def speed_up(model: Qwen3VLForConditionalGeneration, compiled: bool) -> None:
+def speed_up(model: Qwen3VLForConditionalGeneration, compiled: bool, vision: bool = True) -> None:
     """Makes the model attend in batches (see `one_grid`), the layers of `POINTER_LAYERS` keep their attention
     (batch, heads, length, length) as `self_attn.kept_attention`, the first of them its input (batch, length, hidden) as
-    `self_attn.kept_input`, and compiles the layers; for training and scoring only."""
+    `self_attn.kept_input`, and compiles the layers, those of the vision tower too if `vision`; for training and scoring only."""
     torch._dynamo.config.recompile_limit = 64  # grids, text lengths, with and without gradients
     model.model.visual.config._attn_implementation = "batched_images"
     model.model.language_model.config._attn_implementation = "plain_causal"
@@ -50,7 +50,7 @@ def speed_up(model: Qwen3VLForConditionalGeneration, compiled: bool) -> None:
     first = model.model.language_model.layers[POINTER_LAYERS[0]]
     first.self_attn.register_forward_pre_hook(_keep_input, with_kwargs=True)
     if compiled:
-        for layer in (*model.model.visual.blocks, *model.model.language_model.layers):
+        for layer in (*(model.model.visual.blocks if vision else ()), *model.model.language_model.layers):
             if layer is not first:  # a compiled layer would not call the hook each time
                 layer.compile(dynamic=True)
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import Qwen3VLForConditionalGeneration
 
-from arrcoc.encoding import encode_cells
+from arrcoc.encoding import CoarseView, coarse_view, encode_cells
 from training.base_model import MERGE
 from training.batches import GLYPHS, IGNORED, SLOTS, Batch, image_start, labelled_places, opens_answer, patches
 from training.speed import POINTER_LAYERS, one_grid
@@ -70,24 +70,53 @@ def _positions(model: Qwen3VLForConditionalGeneration, cells: tuple[int, int], s
     return model.model.get_rope_index(torch.zeros(1, length, dtype=torch.long), kinds, image_grid_thw=grid)[0]
 
 
-def _batch_positions(model: Qwen3VLForConditionalGeneration, batch: Batch, start: int) -> torch.Tensor:
+def _batch_positions(
+    model: Qwen3VLForConditionalGeneration, batch: Batch, start: int, view: CoarseView | None = None
+) -> torch.Tensor:
     # (3, batch, length): those of the whole page, without the cells that are left out
     size, length = batch.input_ids.shape
     if batch.kept is None:
         return _positions(model, batch.cells, start, length).expand(3, size, length)
-    cells = batch.cells[0] * batch.cells[1]
+    cells, shown = batch.cells[0] * batch.cells[1], batch.kept
+    if view is not None:
+        places = view.positions.cpu()
+        coarse = places[:, 1] * batch.cells[1] + places[:, 2]
+        shown = torch.cat([coarse.expand(size, -1), shown], 1)
     whole = _positions(model, batch.cells, start, length + cells - batch.shown)[:, 0]
     before, after = whole[:, :start], whole[:, start + cells :]
-    shown = whole[:, start : start + cells][:, batch.kept]
+    shown = whole[:, start : start + cells][:, shown]
     return torch.cat([before[:, None].expand(3, size, -1), shown, after[:, None].expand(3, size, -1)], -1)
 
 
-def _image_features(model: Qwen3VLForConditionalGeneration, batch: Batch):
+def _encoded(model: Qwen3VLForConditionalGeneration, pixels, cells: tuple[int, int], size: int, kept=None):
+    # `size` images of one grid; `kept` (size, count), `None` for all cells
+    grid = torch.tensor([[1, cells[0] * MERGE, cells[1] * MERGE]] * size, device=model.device)
+    count = cells[0] * cells[1] if kept is None else kept.shape[1]
+    cells_of_each = [None] * size if kept is None else list(kept.to(model.device))
+    return encode_cells(model.model.visual, pixels, grid, cells_of_each, **one_grid(model, count * MERGE**2, size))
+
+
+def _views(model: Qwen3VLForConditionalGeneration, batch: Batch, pixels: torch.Tensor) -> list[CoarseView]:
+    share = (batch.coarse + 0.5) / batch.shown  # the half is against rounding
+    each = pixels.chunk(len(batch.images))
+    return [coarse_view(page, (1, *batch.cells), batch.shown, share, model.model.visual) for page in each]
+
+
+def _image_features(model: Qwen3VLForConditionalGeneration, batch: Batch, pixels, views: list[CoarseView]):
     size = len(batch.images)
-    grid = torch.tensor([[1, batch.cells[0] * MERGE, batch.cells[1] * MERGE]] * size, device=model.device)
-    pixels = patches(batch.images.to(model.device))
-    kept = [None] * size if batch.kept is None else list(batch.kept.to(model.device))
-    return encode_cells(model.model.visual, pixels, grid, kept, **one_grid(model, batch.shown * MERGE**2, size))
+    if not batch.encoded_whole:
+        return _encoded(model, pixels, batch.cells, size, batch.kept)
+    features, kept = _encoded(model, pixels, batch.cells, size), batch.kept.to(model.device)
+    levels = [features.pooler_output, *features.deepstack_features]
+    levels = [[tokens[shown] for tokens, shown in zip(level, kept, strict=True)] for level in levels]
+    if views:
+        _, tall, wide = views[0].grid
+        small = torch.cat([view.pixel_values for view in views])
+        coarse = _encoded(model, small, (tall // MERGE, wide // MERGE), size)
+        pairs = zip([coarse.pooler_output, *coarse.deepstack_features], levels, strict=True)
+        levels = [[torch.cat(both) for both in zip(*pair, strict=True)] for pair in pairs]
+    features.pooler_output, features.deepstack_features = levels[0], levels[1:]
+    return features
 
 
 def answer_logits(
@@ -99,8 +128,10 @@ def answer_logits(
     """
     device = model.device
     start = image_start(batch.input_ids)
-    positions = _batch_positions(model, batch, start).to(device)
-    features = _image_features(model, batch)
+    pixels = patches(batch.images.to(device))
+    views = _views(model, batch, pixels) if batch.coarse else []
+    positions = _batch_positions(model, batch, start, *views[:1]).to(device)
+    features = _image_features(model, batch, pixels, views)
     tokens = torch.cat(features.pooler_output)
     hidden = model.model(
         input_ids=batch.input_ids.to(device), mm_encoder_outputs={"image": features},
@@ -113,7 +144,8 @@ def answer_logits(
 
 def visual_tokens(model: Qwen3VLForConditionalGeneration, batch: Batch) -> torch.Tensor:
     """The merged visual tokens (batch * cells, hidden) of a batch's pages."""
-    return torch.cat(_image_features(model, batch).pooler_output)
+    pixels = patches(batch.images.to(model.device))
+    return torch.cat(_image_features(model, batch, pixels, []).pooler_output)
 
 
 def letter_loss(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> torch.Tensor:
@@ -157,17 +189,18 @@ def question_states(model, batch: Batch) -> torch.Tensor:
 
 
 def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The language-model loss and the auxiliary losses ("glyphs", "keys", "asked", "pointers") of a batch, under autocast to
-    `dtype`."""
+    """The language-model loss and the auxiliary losses of a batch, under autocast to `dtype`: "asked" and "pointers", and
+    "glyphs" and "keys" where the vision tower learns."""
+    found, tower_learns = {}, next(model.model.visual.parameters()).requires_grad
     with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
         logits, labels, tokens = answer_logits(model, batch)
-        glyphs = glyph_head.loss(tokens, batch.glyphs.to(model.device))
-        # a cell can't know its names where the labels that say so are left out
-        keys = glyph_head.key_loss(tokens, batch.keys) if batch.kept is None else tokens.new_zeros(())
-        asked = glyph_head.asked_loss(question_states(model, batch), batch.asked)
+        if tower_learns:
+            found["glyphs"] = glyph_head.loss(tokens, batch.glyphs.to(model.device))
+            # a cell can't know its names where the labels that say so are left out
+            found["keys"] = glyph_head.key_loss(tokens, batch.keys) if batch.kept is None else tokens.new_zeros(())
+        found["asked"] = glyph_head.asked_loss(question_states(model, batch), batch.asked)
     language = functional.cross_entropy(logits.float(), labels)
-    pointers = pointer_loss(model, batch)
-    return {"loss": language, "glyphs": glyphs, "keys": keys, "asked": asked, "pointers": pointers}
+    return {"loss": language, **found, "pointers": pointer_loss(model, batch)}
 
 
 def exact_matches(model, batch: Batch, dtype: torch.dtype) -> torch.Tensor:

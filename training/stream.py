@@ -26,5 +26,16 @@ class Batches(IterableDataset):
             random = Random(number)
             cells, shown = random.choice(self.stage.grids)
             batch = make_batch(self.stage, "train", number * 8 + self.rank, self.size, cells, shown)
-            yield leave_out(batch, random) if random.random() < self.stage.left_out else batch
+            yield self._shown(batch, random)
             step += stride
+
+    def _shown(self, batch: Batch, random: Random) -> Batch:
+        # whole, or with cells left out before the tower, after it, or beside a coarse view
+        stage, drawn = self.stage, random.random()
+        for share, options in (
+            (stage.left_out, {}), (stage.pruned, {"encoded_whole": True}), (stage.foveated, {"foveated": True}),
+        ):  # fmt: skip
+            if drawn < share:
+                return leave_out(batch, random, **options)
+            drawn -= share
+        return batch

@@ -35,7 +35,8 @@ class Trainer:
         self.dtype = torch.bfloat16
         self.model = build_model(options.seed).to(self.device).train()
         self.glyph_head = GlyphHead(self.model.config.text_config.hidden_size).to(self.device)
-        speed_up(self.model, options.compile)
+        self.step, self.stage, self.cooling_since, self.best = 0, self.first_stage(), None, 0.0
+        speed_up(self.model, options.compile, vision=not self.freeze())
         self.parameters = [*self.model.parameters(), *self.glyph_head.parameters()]
         decayed = [p for p in self.parameters if p.ndim > 1]
         plain = [p for p in self.parameters if p.ndim <= 1]
@@ -43,8 +44,18 @@ class Trainer:
             [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}],
             lr=options.learning_rate, betas=(0.9, 0.98), fused=True,
         )  # fmt: skip
-        self.step, self.stage, self.cooling_since, self.best = 0, 0, None, 0.0
-        self.recent: list[float] = []
+
+    def first_stage(self) -> int:
+        """The number of the stage that the options name, of the first if they name none."""
+        names = [stage.name for stage in self.stages]
+        return names.index(self.options.stage) if self.options.stage else 0
+
+    def freeze(self) -> bool:
+        """Lets learn what the stage says; whether that is the language model alone, from the layers above its embeddings on."""
+        alone = self.stages[self.stage].language_only
+        for part in (self.model.model.visual, self.model.get_input_embeddings()):
+            part.requires_grad_(not alone)
+        return alone
 
     def state(self) -> dict:
         """What a resumed run needs to go on as if it had not stopped."""
@@ -64,6 +75,7 @@ class Trainer:
         self.optimizer.load_state_dict(saved["optimizer"])
         self.step, self.stage = saved["step"], saved["stage"]
         self.cooling_since, self.best = saved["cooling_since"], saved["best"]
+        self.freeze()
 
     def begin(self, folder: Path) -> None:
         """Takes the weights of a stock or ARR-COC folder of this geometry, and those of the auxiliary heads from `HEADS` in it
@@ -231,7 +243,8 @@ def main(arguments: list[str] | None = None) -> list[dict]:
     if options.resume:
         trainer.load(options.out / "state.pt")
     if options.stage:
-        trainer.stage = [stage.name for stage in STAGES].index(options.stage)
+        trainer.stage = trainer.first_stage()
+        trainer.freeze()
     history = run(trainer)
     for process in others:
         process.wait()

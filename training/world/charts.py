@@ -6,7 +6,7 @@ from random import Random
 from training.world import words
 from training.world.canvas import SMALLEST, Box, Canvas, Thing, Written, text_width
 from training.world.layout import SPLITS, ChartLayout, value_split
-from training.world.question import Question, written
+from training.world.question import Question, found, written
 from training.world.styles import Style
 
 _BARS = (3, 6)
@@ -152,5 +152,5 @@ def _ask(random: Random, chart: _Chart, places: list[tuple[Written, Written]]) -
     for extreme, pick in zip(words.EXTREMES, (max, min), strict=True):
         index = chart.values.index(pick(chart.values))
         text = random.choice(words.CHART_EXTREME_QUESTIONS).format(extreme=extreme)
-        asked.append(written(text, chart.labels[index], places[index][0], "chart_extreme"))
+        asked.append(found(text, chart.labels[index], *places[index], "chart_extreme"))
     return asked

@@ -6,7 +6,7 @@ from random import Random
 from training.world import words
 from training.world.canvas import SMALLEST, Canvas, Written, text_width
 from training.world.layout import TableLayout, pick_value
-from training.world.question import Question, placeless, written
+from training.world.question import Question, found, placeless, written
 from training.world.styles import Style
 
 _ROWS, _COLUMNS = (2, 5), (2, 4)
@@ -159,5 +159,5 @@ def _ask(random: Random, table: _Table, cells: dict[tuple[int, int], Written]) -
             asked.append(written(text, value, cells[i + 1, j + 1], "table"))
             frame = random.choice(words.TABLE_REVERSE_QUESTIONS)
             text = frame.format(kind=table.kind, column=column.lower(), value=value)
-            asked.append(written(text, row, cells[i + 1, 0], "table_reverse"))
+            asked.append(found(text, row, cells[i + 1, 0], cells[i + 1, j + 1], "table_reverse"))
     return asked
