@@ -26,7 +26,7 @@ def ready(tiny_config, new_model, make_processor, tmp_path_factory):
         with torch.no_grad():
             for parameter in made.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.5)
-        save_baseline(made.state_dict(), folder / f"{name}.safetensors", name, base_fingerprint(model))
+        save_baseline(made.state_dict(), folder / f"{name}.safetensors", name, base_fingerprint(model, name))
         module.load_weights(model, folder / f"{name}.safetensors")
     return model, make_processor(model), folder
 

@@ -12,7 +12,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from training import allocator as files
 from training import average, train_allocator
-from training.allocator import load_allocator, save_allocator
+from training.allocator import base_fingerprint, load_allocator, save_allocator
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +231,10 @@ def test_the_allocator_file_is_refused_where_it_does_not_belong(tiny_config, new
     for name, tensor in model.model.arrcoc.state_dict().items():
         assert torch.equal(tensor, twin.model.arrcoc.state_dict()[name])
     load_allocator(copy.deepcopy(twin).to(torch.bfloat16), path)  # a copy of the base in another dtype
+    with torch.no_grad():
+        twin.model.language_model.norm.weight += 1
+    load_allocator(twin, path)  # a base whose language model was tuned
+    assert base_fingerprint(twin, "glimpse_prune") != base_fingerprint(model, "glimpse_prune")  # which reads its states
     other = new_model(tiny_config(), seed=1)
     before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
     with pytest.raises(ValueError, match="was trained on base"):

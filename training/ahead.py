@@ -11,7 +11,7 @@ import torch
 from tqdm.auto import tqdm
 
 from arrcoc.looking import Glance
-from training.language_pass import full_pass, prefixed
+from training.language_pass import full_pass, prefixed, rows_alone
 from training.scorers import Scored, blind_query, encode_once, merged_grids
 
 
@@ -79,8 +79,8 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
     attention = None
     if "full_input_ids" in batch:
         attention = torch.zeros_like(evidence)
-        rows = (~evidence.any(-1)).nonzero().flatten() if unmarked_alone else torch.arange(len(grids))
-        if len(rows):
+        rows = [row for row, cells in enumerate(evidence) if not (unmarked_alone and cells.any())]
+        if rows:
             attention[rows] = _attention(model, batch, vision, rows)
     glance = model.model.arrcoc.look(batch["texture_images"][0], grids[0])
     return EncodedPage(
@@ -96,12 +96,9 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
     )
 
 
-def _attention(model, batch, vision, rows: torch.Tensor) -> torch.Tensor:
-    prompt = {name: tensor[rows] for name, tensor in prefixed(batch, "full_").items()}
-    seen = type(vision)(**vision)
-    seen.pooler_output = vision.pooler_output[: len(rows)]
-    seen.deepstack_features = [level[: len(rows)] for level in vision.deepstack_features]
-    return torch.stack(full_pass(model, prompt, batch["image_grid_thw"][rows], seen, True).attention)
+def _attention(model, batch, vision, rows: list[int]) -> torch.Tensor:
+    asked = rows_alone(prefixed(batch, "full_"), batch["image_grid_thw"], vision, rows)
+    return torch.stack(full_pass(model, *asked, True).attention)
 
 
 def _half(features: torch.Tensor) -> torch.Tensor:

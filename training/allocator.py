@@ -23,25 +23,30 @@ _VISION_SHAPE = (
     "depth", "hidden_size", "patch_size", "spatial_merge_size", "out_hidden_size", "deepstack_visual_indexes",
 )  # fmt: skip
 _ROWS = 64  # of each tensor that the fingerprint reads
+_LANGUAGE_READERS = ("glimpse_prune",)  # scorers of the language model's states
 
 
-def base_fingerprint(model: nn.Module) -> str:
-    """16 hexadecimal digits of the base: its geometry, and parts of its first and last tensors.
+def base_fingerprint(model: nn.Module, scorer: str = "arrcoc") -> str:
+    """16 hexadecimal digits of what a scorer reads of the base: its geometry, parts of the vision tower and of the embeddings,
+    and of the language model for a scorer of its states alone. A base whose language model was tuned keeps its allocator.
 
     Read in bfloat16, so that a float32 and a bfloat16 copy of one base agree. The allocator does not count.
     """
     text, vision = model.config.text_config, model.config.vision_config
     shape = [getattr(text, name) for name in _TEXT_SHAPE] + [getattr(vision, name) for name in _VISION_SHAPE]
     digest = hashlib.sha256(json.dumps(shape, default=list).encode())
-    layers = model.model.language_model.layers
-    tensors = (
+    tensors = [
         model.model.visual.patch_embed.proj.weight,
         model.model.visual.merger.linear_fc2.weight,
         model.get_input_embeddings().weight,
-        _plain(layers[0].self_attn.q_proj).weight,
-        _plain(layers[-1].mlp.down_proj).weight,
-        model.model.language_model.norm.weight,
-    )
+    ]
+    if scorer in _LANGUAGE_READERS:
+        language = model.model.language_model
+        tensors += [
+            _plain(language.layers[0].self_attn.q_proj).weight,
+            _plain(language.layers[-1].mlp.down_proj).weight,
+            language.norm.weight,
+        ]
     for tensor in tensors:
         part = tensor.detach()[:_ROWS].to("cpu", torch.bfloat16).contiguous()
         digest.update(part.view(torch.int16).numpy().tobytes())
@@ -210,7 +215,7 @@ def load_baseline(module: nn.Module, model: nn.Module, path: str | Path, name: s
         ValueError: the file is missing, damaged, of another base or another form.
     """
     tensors, metadata = read_tensors(path)
-    check_kind(path, metadata, name, base_fingerprint(model))
+    check_kind(path, metadata, name, base_fingerprint(model, name))
     fill(module, tensors, path)
 
 

@@ -9,7 +9,7 @@ from arrcoc.reading import READ_FEATURES
 from training import signals
 from training.ahead import page_scores
 from training.allocator import base_fingerprint
-from training.language_pass import answer_pass, full_pass, prefixed, soft_pass, with_features
+from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
 from training.scorers import Scored, encode_once, make_scorer, scores_of
 from training.soft_topk import soft_topk
 
@@ -28,7 +28,7 @@ class AllocatorLearner(nn.Module):
     def __init__(self, model: nn.Module, weights: dict[str, float], scorer: str = "arrcoc"):
         super().__init__()
         self.model, self.weights, self.scorer_name = model, dict(weights), scorer
-        self.fingerprint = base_fingerprint(model)
+        self.fingerprint = base_fingerprint(model, scorer)
         model.requires_grad_(False)
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer
@@ -155,8 +155,10 @@ class AllocatorLearner(nn.Module):
         return "distill_attention" in self.weights or ("distill_unmarked" in self.weights and unmarked)
 
     def _attention_losses(self, scored: list[Scored], attention, covered) -> dict[str, torch.Tensor]:
-        pairs = zip(scored, attention, strict=True)
-        each = [signals.attention_loss(image.value, image.temperature, seen) for image, seen in pairs]
+        each = [
+            None if seen is None else signals.attention_loss(image.value, image.temperature, seen)
+            for image, seen in zip(scored, attention, strict=True)
+        ]
         unmarked = [None if cells.any() else loss for loss, (cells, _) in zip(each, covered, strict=True)]
         found = {"distill_attention": each, "distill_unmarked": unmarked}
         return _means({name: losses for name, losses in found.items() if name in self.weights})
@@ -168,10 +170,13 @@ class AllocatorLearner(nn.Module):
         if "teacher" in self.needs or "soft" in self.needs:
             full = prefixed(batch, "full_")
         if reads_attention or "distill_answer" in weights:
+            every = {"distill_attention", "distill_answer"} & weights.keys()
+            rows = [row for row, (cells, _) in enumerate(covered) if every or not cells.any()]
             with self._base_alone():
-                teacher = full_pass(self.model, full, grid, vision_output, reads_attention)
+                teacher = full_pass(self.model, *rows_alone(full, grid, vision_output, rows), reads_attention)
         if reads_attention:
-            losses |= self._attention_losses(scored, teacher.attention, covered)
+            seen = dict(zip(rows, teacher.attention, strict=True))
+            losses |= self._attention_losses(scored, [seen.get(row) for row in range(len(scored))], covered)
         if "student" in self.needs:
             losses |= self._student_losses(scored, batch, vision_output, teacher)
         if "lm_soft_topk" in weights:

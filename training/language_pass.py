@@ -31,6 +31,14 @@ def with_features(vision_output, decisions=None, model=None):
     return copied
 
 
+def rows_alone(prompt, image_grid_thw, vision_output, rows: list[int]) -> tuple[dict, torch.Tensor, object]:
+    """What a pass over the samples `rows` alone takes of a batch with one image in each: prompt, grids, encoder's output."""
+    seen = with_features(vision_output)
+    seen.pooler_output = tuple(vision_output.pooler_output[row] for row in rows)
+    seen.deepstack_features = [tuple(level[row] for row in rows) for level in vision_output.deepstack_features]
+    return {name: tensor[rows] for name, tensor in prompt.items()}, image_grid_thw[rows], seen
+
+
 def answer_pass(model, prompt, image_grid_thw, vision_output, attention_mask=None, position_ids=None) -> Answer:
     """One pass of the language model.
 

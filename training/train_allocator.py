@@ -30,7 +30,7 @@ from training.data.world import GRIDS
 from training.scorers import SCORERS
 from training.signals import SIGNALS, parse_signals
 
-_OWN = "evidence=1,mass=0.5,early_evidence=1,early_distill=0.3,early_features=1"
+_OWN = "evidence=1,mass=0.5,distill_unmarked=0.3,early_evidence=1,early_distill=0.3,early_features=1"
 DEFAULT_SIGNALS = {
     "arrcoc": _OWN,
     "query_blind": _OWN,
