@@ -127,6 +127,8 @@ def _write(out: str | Path, write: Callable[[Path], None]) -> Path:
         folder = Path(scratch) / "folder"
         folder.mkdir()
         write(folder)
+        for file in folder.rglob("*"):  # safetensors writes for its owner alone
+            file.chmod(0o755 if file.is_dir() else 0o644)
         if out.exists():
             out.rmdir()
         folder.rename(out)

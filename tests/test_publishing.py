@@ -62,6 +62,11 @@ def environment(hub, tmp_path, token=WRITE):
 # The contract
 
 
+def test_a_staged_folder_can_be_read_by_others(staged):
+    files = [path for path in staged.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o644}
+
+
 def test_a_staged_folder_keeps_the_contract(staged):
     assert contract.problems_of(staged) == []
     assert set(files_of(staged)) == {path.name for path in staged.iterdir()}
