@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,7 @@ import pytest
 from training.data import DataError, load_examples
 from training.data.stream import ExampleStream
 from training.data.table_archive import Table, read_archive
+from training.data.table_lookups import lookup_task
 from training.data.table_page import Task, draw, plan
 from training.data.table_style import LOOKS, covers, pick_style, wrap
 from training.data.tables import (
@@ -23,7 +25,6 @@ from training.data.tables import (
     answer_cell,
     human_task,
     load_tables,
-    lookup_task,
 )
 from training.world.fonts import load_font
 
@@ -142,20 +143,21 @@ def test_every_answer_is_drawn_within_its_box(small):
         assert _ink(example) > 60
 
 
-def test_the_box_holds_all_of_the_answers_ink():
-    """Two pages that differ in the answer alone differ inside of its box alone."""
-    rows = (("Ada", "11"), ("Ben", "22"), ("Cleo", "33"))
+@pytest.mark.parametrize("cell", [(1, 1), (0, 0), (2, 1), (-1, 0)])
+def test_the_box_holds_all_of_a_cells_ink(cell):
+    """Two pages that differ in one cell alone differ inside of its box alone, whether or not it is the answer."""
+    task = Task(("Name", "Points"), (("Ada", "11"), ("Ben", "22"), ("Cleo", "33")), (1, 1))
     for seed in range(8):
         style = pick_style(Random(seed), ("dejavu", "roboto", "lato", "caladea"), (11, 13), "11x")
-        drawn = []
-        for answer in ("22", "  "):
-            changed = (rows[0], ("Ben", answer), rows[2])
-            task = Task(("Name", "Points"), changed, (1, 1))
-            fitted = plan(Task(("Name", "Points"), rows, (1, 1)), style, (160, 192), Random(0))
-            lines = plan(task, style, (160, 192), Random(0)).lines
-            fitted = type(fitted)(fitted.rows, fitted.columns, fitted.widths, fitted.heights, lines)
-            drawn.append(draw(task, style, fitted, Random(1)))
-        (full, ((left, top, right, bottom),)), (bare, _) = drawn
+        fitted = plan(task, style, (160, 192), Random(0))
+        lines = [list(row) for row in fitted.lines]
+        lines[1 + cell[0]][cell[1]] = ()
+        bare, none = draw(style, replace(fitted, lines=tuple(map(tuple, lines))), Random(1), {cell})
+        full, boxes = draw(style, fitted, Random(1), {cell})
+        assert none == {cell: ()}
+        assert boxes == draw(style, fitted, Random(1), {cell}, ink=False)[1]
+        ((left, top, right, bottom),) = boxes.pop(cell)
+        assert not boxes
         difference = np.abs(np.asarray(full, dtype=int) - np.asarray(bare, dtype=int)).sum(axis=-1)
         assert difference[top:bottom, left:right].any()
         difference[top:bottom, left:right] = 0

@@ -1,5 +1,6 @@
-"""A part of a table drawn as a page: which rows and columns fit, where they stand, and where the answer's ink is."""
+"""A part of a table drawn as a page: which rows and columns fit, where they stand, and where each cell's ink is."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from random import Random
 
@@ -9,6 +10,8 @@ from training.data.examples import Box
 from training.data.table_style import TableStyle, shortened, width_of, wrap
 from training.world.canvas import CELL
 
+TableCell = tuple[int, int]  # (row, column) of a table, rows counted from 0 below the header, which is row -1
+
 _MARGIN = 4  # least space around the table, in pixels
 _WIDE_WORD = 7  # times the font size: words that are wider may be broken where the text may be cut
 
@@ -17,18 +20,22 @@ _WIDE_WORD = 7  # times the font size: words that are wider may be broken where 
 class Task:
     """What a page has to show: `rows` of a table below its `header`, above all the cell at `answer`.
 
-    `needed` holds further cells and `mentioned` further rows and columns that should be seen if there is space; (row,
-    column), rows counted from 0 below the header. All texts have single spaces.
+    `needed` holds further cells and `mentioned` further rows and columns that should be seen if there is space. All texts
+    have single spaces.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    answer: tuple[int, int]
-    needed: tuple[tuple[int, int], ...] = ()
-    mentioned: tuple[tuple[int, int], ...] = ()
+    answer: TableCell
+    needed: tuple[TableCell, ...] = ()
+    mentioned: tuple[TableCell, ...] = ()
 
-    def kept_whole(self) -> set[tuple[int, int]]:
-        """Cells that are never cut: the answer, what is needed, and their headers (row -1)."""
+    def text(self, row: int, column: int) -> str:
+        """What stands in a cell."""
+        return (self.header if row < 0 else self.rows[row])[column]
+
+    def kept_whole(self) -> set[TableCell]:
+        """Cells that are never cut: the answer, what is needed, and their headers."""
         cells = {self.answer, *self.needed}
         return cells | {(-1, column) for _, column in cells}
 
@@ -43,6 +50,15 @@ class Plan:
     heights: tuple[int, ...]
     lines: tuple[tuple[tuple[str, ...], ...], ...]
 
+    def whole(self, task: Task) -> set[TableCell]:
+        """Cells of the plan's `task` that are drawn with all of their text, no word of it broken."""
+        return {
+            (row, column)
+            for row, cells in zip((-1, *self.rows), self.lines, strict=True)
+            for column, lines in zip(self.columns, cells, strict=True)
+            if " ".join(lines) == task.text(row, column)
+        }
+
 
 class _Fitter:
     """Measures cells in a style, for `plan`."""
@@ -54,8 +70,7 @@ class _Fitter:
         self.known: dict[int, int] = {}  # least widths
 
     def text(self, row: int, column: int) -> tuple[str, ImageFont.FreeTypeFont]:
-        source = self.task.header if row < 0 else self.task.rows[row]
-        return source[column], self.style.head() if row < 0 else self.style.body()
+        return self.task.text(row, column), self.style.head() if row < 0 else self.style.body()
 
     def lines(self, row: int, column: int, width: int) -> list[str]:
         text, font = self.text(row, column)
@@ -166,9 +181,10 @@ def _widths(fitter: _Fitter, columns: list[int]) -> list[int]:
 
 
 def draw(
-    task: Task, style: TableStyle, plan: Plan, random: Random, ink: bool = True
-) -> tuple[Image.Image, tuple[Box, ...]]:
-    """The page, its sides multiples of the token cell, and the boxes of the answer's ink, one per line of its text.
+    style: TableStyle, plan: Plan, random: Random, boxed: Collection[TableCell] = (), ink: bool = True
+) -> tuple[Image.Image, dict[TableCell, tuple[Box, ...]]]:
+    """The page, its sides multiples of the token cell, and the boxes of the ink of each `boxed` cell that the plan shows, one
+    per line of its text.
 
     Without `ink` the page stays empty: quicker where the boxes alone are wanted.
     """
@@ -179,22 +195,24 @@ def draw(
     pen = ImageDraw.Draw(image)
     if ink:
         _draw_lines(pen, style, plan, left, top, table[0])
-    evidence: list[Box] = []
+    boxes: dict[TableCell, tuple[Box, ...]] = {}
     y = top
     for row, height, cells in zip((-1, *plan.rows), plan.heights, plan.lines, strict=True):
         x = left
         for column, width, lines in zip(plan.columns, plan.widths, cells, strict=True):
-            answers = (row, column) == task.answer
-            if ink or answers:
-                font = style.head() if row < 0 else style.body()
-                for place, line in _placed(style, font, lines, (x + style.pad_x, y + style.pad_y), width):
-                    if ink:
-                        pen.text(place, line, font=font, fill=style.ink)
-                    if answers:
-                        evidence.append(tuple(int(edge) for edge in pen.textbbox(place, line, font=font)))
+            font = style.head() if row < 0 else style.body()
+            corner = (x + style.pad_x, y + style.pad_y)
+            placed = list(_placed(style, font, lines, corner, width)) if ink or (row, column) in boxed else []
+            if ink:
+                for place, line in placed:
+                    pen.text(place, line, font=font, fill=style.ink)
+            if (row, column) in boxed:
+                boxes[row, column] = tuple(
+                    tuple(int(edge) for edge in pen.textbbox(place, line, font=font)) for place, line in placed
+                )
             x += width + 2 * style.pad_x
         y += height
-    return image, tuple(evidence)
+    return image, boxes
 
 
 def _placed(style: TableStyle, font, lines, corner: tuple[int, int], width: int):

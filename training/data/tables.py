@@ -4,7 +4,6 @@ Pasupat and Liang, "Compositional Semantic Parsing on Semi-Structured Tables" (A
 `python -m training.data wikitables:PATH` counts what can be drawn.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,30 +16,25 @@ from training.data.check import DataError
 from training.data.examples import Example, Examples
 from training.data.stream import ExampleStream
 from training.data.table_archive import Archive, Asked, Table, read_archive
-from training.data.table_page import Task, draw, plan
-from training.data.table_style import pick_style
+from training.data.table_lookups import further_lookups, lookup_task, words_of
+from training.data.table_page import Plan, Task, draw, plan
+from training.data.table_style import TableStyle, covers, pick_style
 from training.world.canvas import CELL
 from training.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from training.world.layout import SPLITS, stable_hash
 
 HUMAN, LOOKUP = "table_human", "table_lookup"  # families
 ASKED = ("human", "lookup", "both")
-LOOKUP_QUESTIONS = (
-    "what is the {target} where {key} is {value}?",
-    "which {target} has {key} {value}?",
-    "{key} is {value}: what is the {target}?",
-)
-_LONGEST = 40  # characters of a generated question's key and answer
 _TRIES = 30
-_WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True)
 class TableOptions:
     """What is drawn. `page_cells` is the largest page, (rows, columns) of 16 x 16 pixels, `font_sizes` the smallest and
     largest font in pixels. `crop` leaves out rows and columns that don't fit; without it such tables are not drawn.
-    Tables of more than `max_rows` x `max_columns` are not drawn at all (None: any). `lookups` is how many questions are
-    made from a table, `fonts` the fonts (None: those of training, or for held-out tables those kept back from it)."""
+    Tables of more than `max_rows` x `max_columns` are not drawn at all (None: any). `lookups` is how many pages are
+    drawn of a table to ask look-ups of, `together` how many questions are asked of a page at most: those after its first are
+    look-ups. `fonts` names the fonts (None: those of training, or for held-out tables those kept back from it)."""
 
     page_cells: tuple[int, int] = (20, 24)
     font_sizes: tuple[int, int] = (11, 13)
@@ -48,6 +42,7 @@ class TableOptions:
     max_columns: int | None = None
     crop: bool = True
     lookups: int = 2
+    together: int = 1
     fonts: tuple[str, ...] | None = None
 
     def __post_init__(self):
@@ -56,6 +51,8 @@ class TableOptions:
                 f"page_cells={self.page_cells} and font_sizes={self.font_sizes}: give at least 4 cells a side, and sizes from 6 "
                 "pixels on, the smaller first"
             )
+        if self.together < 1:
+            raise ValueError(f"together={self.together} asks nothing of a page; give a whole number from 1 on")
 
     def takes(self, table: Table) -> bool:
         """Whether the table is within `max_rows` and `max_columns`."""
@@ -76,20 +73,17 @@ def answer_cell(table: Table, answer: str) -> tuple[int, int] | None:
     return cells[0] if len(cells) == 1 else None
 
 
-def _words(text: str) -> str:
-    """The words of the text in lower case with a space around each, to look for one text in another."""
-    return " " + " ".join(_WORD.findall(text.lower())) + " "
-
-
 def _mentioned(table: Table, question: str, answer: tuple[int, int]) -> tuple[tuple[int, int], ...]:
     """Cells whose text the question names, few enough to be of use, and the answer row's cells below headers that it names."""
-    asked = _words(question)
+    asked = words_of(question)
     found = []
     for column, title in enumerate(table.header):
-        if len(_words(title)) > 2 and _words(title) in asked:
+        if len(words_of(title)) > 2 and words_of(title) in asked:
             found.append((answer[0], column))
     for row, cells in enumerate(table.rows):
-        found += [(row, column) for column, text in enumerate(cells) if len(_words(text)) > 4 and _words(text) in asked]
+        found += [
+            (row, column) for column, text in enumerate(cells) if len(words_of(text)) > 4 and words_of(text) in asked
+        ]
     return tuple(found[:8])
 
 
@@ -101,24 +95,6 @@ def human_task(table: Table, asked: Asked) -> Task | None:
     return Task(table.header, table.rows, answer, mentioned=_mentioned(table, asked.question, answer))
 
 
-def lookup_task(table: Table, random: Random) -> tuple[str, Task] | None:
-    """A question that a table answers in exactly one place, by a value that one row alone has; None if none was found."""
-    titled = [column for column, title in enumerate(table.header) if title and table.header.count(title) == 1]
-    if len(titled) < 2:
-        return None
-    for _ in range(_TRIES):
-        key, target = random.sample(titled, 2)
-        row = random.randrange(len(table.rows))
-        value, answer = table.rows[row][key], table.rows[row][target]
-        named = sum(_words(cells[key]) == _words(value) for cells in table.rows)
-        speaks = all(len(_words(text)) > 2 and len(text) <= _LONGEST for text in (value, answer))
-        if speaks and named == 1:
-            question = random.choice(LOOKUP_QUESTIONS)
-            question = question.format(target=table.header[target], key=table.header[key], value=value)
-            return question, Task(table.header, table.rows, (row, target), needed=((row, key),))
-    return None
-
-
 @dataclass(frozen=True)
 class _Drawing:
     """A page that is drawn when it is asked for; the same arguments draw the same page."""
@@ -128,28 +104,36 @@ class _Drawing:
     split: str
     seed: int
 
-    def page(self, ink: bool = True) -> tuple[Image.Image, tuple] | str:
-        """The picture and the answer's boxes, or why it can't be drawn."""
+    def fitted(self) -> tuple[TableStyle, Plan, Random] | str:
+        """Its style, what it shows of the table, and the random numbers that place it; or why it can't be drawn."""
         random = Random(self.seed)
         options, task = self.options, self.task
-        texts = [(task.header if row < 0 else task.rows[row])[column] for row, column in sorted(task.kept_whole())]
+        texts = [task.text(*cell) for cell in sorted(task.kept_whole())]
         style = pick_style(random, options.fonts_of(self.split), options.font_sizes, "".join(texts))
         if style is None:
             return "letters that no font has"
         height, width = (side * CELL for side in options.page_cells)
-        fitted = plan(task, style, (height, width), random, options.crop)
-        return "too large for the page" if fitted is None else draw(task, style, fitted, random, ink)
+        shown = plan(task, style, (height, width), random, options.crop)
+        return "too large for the page" if shown is None else (style, shown, random)
 
     def __call__(self) -> Image.Image:
-        return self.page()[0]
+        return draw(*self.fitted())[0]
 
 
-def _example(drawing: _Drawing, question: str, family: str, name: str) -> Example | str:
-    page = drawing.page(ink=False)
-    if isinstance(page, str):
-        return page
-    row, column = drawing.task.answer
-    return Example(drawing, question, (drawing.task.rows[row][column],), family, page[1], name)
+def _examples(drawing: _Drawing, question: str, family: str, name: str) -> list[Example] | str:
+    """The question about `drawing`'s answer and further look-ups on the same picture; or why it can't be drawn."""
+    fitted = drawing.fitted()
+    if isinstance(fitted, str):
+        return fitted
+    task, (style, shown, random) = drawing.task, fitted
+    asked = [(question, task.answer, family, name)]
+    if drawing.options.together > 1:
+        readable = {cell for cell in shown.whole(task) if covers(style.font, task.text(*cell))}
+        choice = Random(stable_hash(f"further {drawing.seed}"))
+        further = further_lookups(task, readable, drawing.options.together - 1, choice)
+        asked += [(text, cell, LOOKUP, f"{name}/{place}") for place, (text, cell) in enumerate(further, start=1)]
+    _, boxes = draw(style, shown, random, {cell for _, cell, _, _ in asked}, ink=False)
+    return [Example(drawing, text, (task.text(*cell),), kind, boxes[cell], own) for text, cell, kind, own in asked]
 
 
 def load_tables(
@@ -168,7 +152,8 @@ def load_tables(
 
     Args:
         path: as `read_archive` takes it.
-        questions: "human", "lookup" or "both".
+        questions: what pages are drawn for, "human", "lookup" or "both"; further look-ups (`together`) are asked of either.
+        limit: at most so many questions; all those of a page, but for the last page that is taken.
 
     Raises:
         DataError: no archive there, bad lines (see `skip_bad`), or nothing that can be drawn.
@@ -182,24 +167,26 @@ def load_tables(
     asked = list(enumerate(_asked(archive, split, seed, questions, options)))
     if limit is not None:
         Random(stable_hash(f"limit {seed}")).shuffle(asked)
-    kept = []
+    kept: dict[int, list[Example]] = {}
+    wanted = limit
     for number, entry in asked:
-        if limit is not None and len(kept) == limit:
+        if wanted == 0:
             break
-        example = entry()
-        if isinstance(example, str):
-            left_out[example] += 1
-        elif example is not None:
-            kept.append((number, example))
+        examples = entry()
+        if isinstance(examples, str):
+            left_out[examples] += 1
+        else:
+            kept[number] = examples[:wanted]
+            wanted = None if limit is None else wanted - len(kept[number])
     if not kept:
         raise DataError(
             f"{path} has no question of split={split!r} that can be drawn: {dict(left_out)}; try a larger page"
         )
-    return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
+    return Examples([example for number in sorted(kept) for example in kept[number]], left_out)
 
 
 def _asked(archive: Archive, split: str, seed: int, questions: str, options: TableOptions) -> Iterator[partial]:
-    """For every question of the split a function that gives its example, or why there is none."""
+    """For every page of the split a function that gives the examples of its page, or why there are none."""
     owned = {context: table for context, table in archive.tables.items() if table.split == split}
     if questions != "lookup":
         for asked in archive.questions:
@@ -212,28 +199,29 @@ def _asked(archive: Archive, split: str, seed: int, questions: str, options: Tab
                     yield partial(_lookup, table, context, options, split, f"{seed}.{number}")
 
 
-def _human(table: Table, asked: Asked, options: TableOptions, split: str, salt: str) -> Example | str:
+def _human(table: Table, asked: Asked, options: TableOptions, split: str, salt: str) -> list[Example] | str:
     if not options.takes(table):
         return "larger than max_rows x max_columns"
     task = human_task(table, asked)
     if task is None:
         return "answer is not exactly one cell"
     drawing = _Drawing(task, options, split, stable_hash(f"table {salt} {asked.name}"))
-    return _example(drawing, asked.question, HUMAN, f"wikitables/{asked.name}#{salt}")
+    return _examples(drawing, asked.question, HUMAN, f"wikitables/{asked.name}#{salt}")
 
 
-def _lookup(table: Table, context: str, options: TableOptions, split: str, salt: str) -> Example | str | None:
+def _lookup(table: Table, context: str, options: TableOptions, split: str, salt: str) -> list[Example] | str:
     random = Random(stable_hash(f"lookup {salt} {context}"))
     found = lookup_task(table, random)
     if found is None:
-        return None
+        return []
     drawing = _Drawing(found[1], options, split, random.getrandbits(48))
-    return _example(drawing, found[0], LOOKUP, f"wikitables/{context}#{salt}")
+    return _examples(drawing, found[0], LOOKUP, f"wikitables/{context}#{salt}")
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """Real tables as an endless row of examples: `human` is the share of questions that people wrote, the rest are look-ups.
+    """Real tables as an endless row of examples: `human` is the share of pages drawn for a question that people wrote, the rest
+    are drawn for look-ups. `together` examples in a row show the same page, as far as it can be asked as much.
 
     `path` as `read_archive` takes it; the archive is read once per process.
     """
@@ -259,19 +247,25 @@ class TableSource:
 
     def example(self, index: int) -> Example:
         """The example of `index`. `DataError` if the archive has nothing that can be drawn."""
-        random = Random(stable_hash(f"table example {self.seed} {index}"))
+        number, place = divmod(index, self.options.together)
+        asked = self.page(number)
+        return asked[place % len(asked)]
+
+    def page(self, number: int) -> list[Example]:
+        """What is asked of the page of a number, once each. `DataError` as for `example`."""
+        random = Random(stable_hash(f"table example {self.seed} {number}"))
         tables, written = self._owned
         archive = read_archive(self.path)
         for attempt in range(_TRIES):
-            salt, example = f"{self.seed}.{index}.{attempt}", None
+            salt, examples = f"{self.seed}.{number}.{attempt}", []
             if written and random.random() < self.human:
                 asked = random.choice(written)
-                example = _human(archive.tables[asked.context], asked, self.options, self.split, salt)
+                examples = _human(archive.tables[asked.context], asked, self.options, self.split, salt)
             elif tables:
                 context = random.choice(tables)
-                example = _lookup(archive.tables[context], context, self.options, self.split, salt)
-            if isinstance(example, Example):
-                return example
+                examples = _lookup(archive.tables[context], context, self.options, self.split, salt)
+            if examples and not isinstance(examples, str):
+                return examples
         raise DataError(
             f"{_TRIES} questions of {self.path}, split={self.split!r}, could not be drawn; try a larger page"
         )

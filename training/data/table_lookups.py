@@ -1,0 +1,87 @@
+"""Look-ups made from a table: what stands in one column, in the row that a value of another column names."""
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from random import Random
+
+from training.data.table_archive import Table
+from training.data.table_page import TableCell, Task
+
+LOOKUP_QUESTIONS = (
+    "what is the {target} where {key} is {value}?",
+    "which {target} has {key} {value}?",
+    "{key} is {value}: what is the {target}?",
+)
+_LONGEST = 40  # characters of a question's key and answer
+_TRIES = 30
+_WORD = re.compile(r"[^\W_]+")
+
+
+def words_of(text: str) -> str:
+    """The words of the text in lower case with a space around each, to look for one text in another."""
+    return " " + " ".join(_WORD.findall(text.lower())) + " "
+
+
+def lookup_task(table: Table, random: Random) -> tuple[str, Task] | None:
+    """A question that a table answers in exactly one place, by a value that one row alone has; None if none was found."""
+    titled = _titled(table.header)
+    if len(titled) < 2:
+        return None
+    for _ in range(_TRIES):
+        key, target = random.sample(titled, 2)
+        row = random.randrange(len(table.rows))
+        value, answer = table.rows[row][key], table.rows[row][target]
+        named = sum(words_of(cells[key]) == words_of(value) for cells in table.rows)
+        if _speaks(value) and _speaks(answer) and named == 1:
+            task = Task(table.header, table.rows, (row, target), needed=((row, key),))
+            return _question(task, row, key, target, random), task
+    return None
+
+
+def further_lookups(
+    task: Task, drawn: Collection[TableCell], count: int, random: Random
+) -> list[tuple[str, TableCell]]:
+    """At most `count` more look-ups on a page drawn for `task`, as question and the cell that answers it.
+
+    Each has another answer cell, none that of `task`. All that a look-up is about is in `drawn`: the answer, the value that
+    names its row, which no other row of the table has, and both their headers. Rows, keys and columns asked about take turns.
+    """
+    choices = _choices(task, drawn)
+    random.shuffle(choices)
+    used = Counter([("row", task.answer[0]), ("target", task.answer[1]), *(("key", key) for _, key in task.needed)])
+    found: list[tuple[str, TableCell]] = []
+    while choices and len(found) < count:
+        row, key, target = min(choices, key=lambda c: used["row", c[0]] + used["key", c[1]] + used["target", c[2]])
+        used.update([("row", row), ("key", key), ("target", target)])
+        found.append((_question(task, row, key, target, random), (row, target)))
+        choices = [choice for choice in choices if (choice[0], choice[2]) != (row, target)]
+    return found
+
+
+def _choices(task: Task, drawn: Collection[TableCell]) -> list[tuple[int, int, int]]:
+    """(row, key, target) of every look-up among the drawn cells but those that `task`'s answer would answer."""
+    titled = [column for column in _titled(task.header) if (-1, column) in drawn]
+    spoken = [cell for cell in sorted(drawn) if cell[0] >= 0 and cell[1] in titled and _speaks(task.text(*cell))]
+    named = {column: Counter(words_of(cells[column]) for cells in task.rows) for column in titled}
+    keys = [cell for cell in spoken if named[cell[1]][words_of(task.text(*cell))] == 1]
+    return [
+        (row, key, target)
+        for row, key in keys
+        for answering, target in spoken
+        if answering == row and target != key and (row, target) != task.answer
+    ]
+
+
+def _titled(header: tuple[str, ...]) -> list[int]:
+    """The columns whose header names them alone."""
+    return [column for column, title in enumerate(header) if title and header.count(title) == 1]
+
+
+def _speaks(text: str) -> bool:
+    return len(words_of(text)) > 2 and len(text) <= _LONGEST
+
+
+def _question(task: Task, row: int, key: int, target: int, random: Random) -> str:
+    question = random.choice(LOOKUP_QUESTIONS)
+    return question.format(target=task.header[target], key=task.header[key], value=task.text(row, key))
