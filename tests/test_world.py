@@ -495,6 +495,17 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage, monkeypatch)
         assert torch.equal(tensor, second["model"][name]), name
 
 
+def test_the_language_stage_leaves_what_allocators_read_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(train_base, "export", _no_export)
+    history = train_base.main(["--smoke", "--stage", "language", "--steps", "2", "--seed", "3", "--out", str(tmp_path)])
+    assert {"loss", "asked", "pointers"} <= history[0].keys()
+    assert not {"glyphs", "keys"} & history[0].keys()
+    after = torch.load(tmp_path / "state.pt", weights_only=True)["model"]
+    moved = {name for name, tensor in build_model(3).state_dict().items() if not torch.equal(tensor, after[name])}
+    assert {name.split(".")[2] for name in moved} == {"layers", "norm"}
+    assert all(name.startswith("model.language_model.") for name in moved)
+
+
 def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="start without --resume"):
         train_base.main(["--smoke", "--out", str(tmp_path / "none"), "--resume"])
