@@ -107,8 +107,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         allocation_mode (`str`, `"select"` or `"foveated"`):
             `"select"` keeps cells. `"foveated"` spends a part of the budget on a coarse view of the whole image.
         coarse_view_share (`float`, in [0.05, 0.95]):
-            The largest part of the budget that the coarse view of the foveated mode may take. Where no view is so small, the
-            coarsest, an eighth of the image's sides, may take 0.6.
+            The largest part of the budget that the coarse view of the foveated mode may take. Where no view is so small (the
+            coarsest has an eighth of the image's sides), all of the budget goes to cells.
         gate_temperature (`float`, in [1e-4, 10]):
             Width, in relevance, of the straight-through gate that carries the training gradient to the scores.
         max_cell_pixels (`int`, in [4, 32]):

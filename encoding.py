@@ -12,8 +12,6 @@ from .attending import Allocation
 from .looking import Glance
 
 COARSE_FACTORS = (2, 4, 8)  # sides of an image over those of its coarse view
-# Of the budget, that the coarsest view may take where no view fits into the share that is meant for it.
-COARSEST_SHARE = 0.6
 
 
 def encode_cells(visual, pixel_values, grid_thw, cells: list[torch.Tensor | None], **kwargs):
@@ -98,45 +96,31 @@ class CoarseView:
         )
 
 
-def view_fits(factor: int, tokens: int, budget: int, share: float) -> bool:
-    """Whether a coarse view of so many tokens may be taken out of `budget`, see `coarse_grid`."""
-    return tokens <= budget * (max(share, COARSEST_SHARE) if factor == COARSE_FACTORS[-1] else share)
-
-
-def coarse_grid(grid: tuple[int, int, int], budget: int, share: float) -> tuple[int, int, int]:
-    """(factor, rows, columns) of the finest coarse view that takes at most `share` of `budget` tokens; or the coarsest, if that
-    takes at most `COARSEST_SHARE` of them.
-
-    Raises:
-        ValueError: even the coarsest takes more; the message says which budget would do.
-    """
+def coarse_grid(grid: tuple[int, int, int], budget: int, share: float) -> tuple[int, int, int] | None:
+    """(factor, rows, columns) of the finest coarse view that takes at most `share` of `budget` tokens, or `None` where even the
+    coarsest takes more: a view of half a dozen tokens says less than they do as cells."""
     _, height, width = grid
     for factor in COARSE_FACTORS:
         rows, columns = -(-height // factor), -(-width // factor)
-        if view_fits(factor, rows * columns, budget, share):
+        if rows * columns <= budget * share:
             return factor, rows, columns
-    least = next(k for k in range(1, height * width + 2) if view_fits(factor, rows * columns, k, share))
-    raise ValueError(
-        f"a token budget of {budget} is too small for the foveated mode on a grid of {height} x {width}: its coarsest view has "
-        f"{rows * columns} tokens, which may take {max(share, COARSEST_SHARE):.0%} of the budget; pass "
-        f"{min(least, height * width)} tokens or more, or allocation_mode='select'"
-    )
+    return None
 
 
-def coarse_view(pixel_values, grid: tuple[int, int, int], budget: int, share: float, visual) -> CoarseView:
-    """The coarse view of one image, made from its own patches.
+def coarse_view(pixel_values, grid: tuple[int, int, int], budget: int, share: float, visual) -> CoarseView | None:
+    """The coarse view of one image, made from its own patches; `None` where the budget is too small for one, see `coarse_grid`.
 
     Args:
         pixel_values: (patches, patch size) of the image, as Qwen3-VL's processor lays them out.
         grid: (1, h, w) merged grid.
         budget: tokens of the image, coarse and fine together.
         share: the part of them that is meant for the coarse view, see `coarse_grid`.
-
-    Raises:
-        ValueError: the budget is too small, see `coarse_grid`.
     """
     _, height, width = grid
-    factor, rows, columns = coarse_grid(grid, budget, share)
+    found = coarse_grid(grid, budget, share)
+    if found is None:
+        return None
+    factor, rows, columns = found
     merge, patch = visual.spatial_merge_size, visual.patch_size
     frames = visual.config.temporal_patch_size
     picture = pixel_values.float().view(height, width, merge, merge, -1, frames, patch, patch)

@@ -10,7 +10,7 @@ from transformers.utils import can_return_tuple
 
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
 from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
-from .encoding import CoarseView, EncodedImages, check_encoded, coarse_view, encode_cells, view_fits
+from .encoding import CoarseView, EncodedImages, check_encoded, coarse_grid, coarse_view, encode_cells
 from .layer import ARRCOCLayer, ARRCOCOutput
 from .looking import Glance, choose_to_encode
 from .placement import check_counts, check_images
@@ -239,7 +239,7 @@ class SeeingMixin:
             fine = 0 if full else asked.budget(number)
             if asked.allocation_mode == "foveated" and not full:
                 view = coarse_view(patches[number], grid, fine, self.config.coarse_view_share, self.visual)
-                views[number], fine = view, fine - len(view)
+                views[number], fine = view, fine - (0 if view is None else len(view))
             if asked.encode_ratio != 1.0:
                 least, floor = 1 if any_question else fine, self.config.coverage_floor
                 glance = replace(glance, cells=choose_to_encode(glance, grid, asked.encode_ratio, least, floor))
@@ -278,18 +278,18 @@ class SeeingMixin:
         """The coarse view of each image that spends tokens on it."""
         views: list[CoarseView | None] = []
         for number, view in enumerate(encoded.views):
-            if asked.allocation_mode != "foveated" or asked.is_full(number):
+            budget, share = asked.budget(number), self.config.coarse_view_share
+            foveated = asked.allocation_mode == "foveated" and not asked.is_full(number)
+            if not foveated or coarse_grid(asked.grids[number], budget, share) is None:
                 views.append(None)
-                continue
-            budget = asked.budget(number)
-            share = self.config.coarse_view_share
-            if view is None or not view_fits(view.factor, len(view), budget, share):
+            elif view is None or len(view) > budget * share:
                 came = "none" if view is None else f"one of {len(view)} tokens"
                 raise ValueError(
                     f"encoded_images holds no coarse view that fits a budget of {budget} tokens ({came}); call encode_images() "
-                    "with the smallest budget that will be asked for"
+                    "with this budget"
                 )
-            views.append(view)
+            else:
+                views.append(view)
         return views
 
     def _decide(self, vision, asked: Asked, glances, views, skip_full: bool = True):

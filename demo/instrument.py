@@ -19,7 +19,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStr
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.budget import MODES
-from arrcoc.encoding import EncodedImages, coarse_grid
+from arrcoc.encoding import EncodedImages
 from benchmarks.counts import PeakMemory, cache_bytes
 from demo.asking import Asking
 from demo.views import Seen
@@ -152,8 +152,6 @@ class Instrument:
         """
         inputs = self._inputs(asking, asking.budget)
         count, (rows, columns) = int(inputs["image_token_counts"][0]), self.grid(asking.image)
-        if asking.allocation_mode == "foveated" and count < rows * columns:
-            coarse_grid((1, rows, columns), count, self.model.config.coarse_view_share)  # refuses what is too small
         so_far = Comparison(count, rows * columns, self._note(asking, rows * columns))
         prepared = {
             "full": lambda: self._stock(self._inputs(asking, "full")),

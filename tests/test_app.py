@@ -92,11 +92,10 @@ def test_modes_and_ratios_work_and_are_held_where_another_question_can_use_them(
     assert len(first.seen.allocation) == first.count
 
 
-def test_a_budget_above_the_picture_is_said_and_one_too_small_to_foveate_is_refused(instrument, picture):
+def test_a_budget_above_the_picture_is_said_and_one_too_small_to_foveate_goes_to_cells(instrument, picture):
     assert "above the 48 tokens" in last(instrument.compare(Asking(picture, "?", "large", max_new_tokens=1))).note
     assert not last(instrument.compare(Asking(picture, "?", 48, max_new_tokens=1))).note
-    with pytest.raises(ValueError, match="too small for the foveated mode"):
-        next(instrument.compare(Asking(picture, "?", 1, "foveated")))
+    assert last(instrument.compare(Asking(picture, "?", 1, "foveated", max_new_tokens=1))).count == 1
 
 
 def test_an_asker_who_leaves_stops_the_generation(instrument, picture):

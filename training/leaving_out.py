@@ -64,13 +64,10 @@ def _numbers(grid: tuple[int, int], least: float, after: bool, foveated: bool) -
     # (cells kept, tokens of the coarse view) that can be had
     found = []
     for count in (*_FEWER, *_COUNTS) if after else _COUNTS:
-        coarse = 0
-        if foveated:
-            try:
-                _, rows, columns = coarse_grid((1, *grid), count, _COARSE_SHARE)
-            except ValueError:  # too few for any view
-                continue
-            coarse = rows * columns
+        _, rows, columns = (foveated and coarse_grid((1, *grid), count, _COARSE_SHARE)) or (0, 0, 0)
+        coarse = rows * columns
+        if foveated and not coarse:  # too few for any view
+            continue
         if least <= count - coarse and count < grid[0] * grid[1]:
             found.append((count - coarse, coarse))
     return found

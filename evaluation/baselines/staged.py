@@ -41,8 +41,8 @@ def _staged(model, processor, examples, budgets, **mode) -> Prepared:
         if counts[number] < height * width:
             coarse = 0
             if mode.get("allocation_mode") == "foveated":
-                _, rows, columns = coarse_grid((1, height, width), counts[number], model.config.coarse_view_share)
-                coarse = rows * columns
+                view = coarse_grid((1, height, width), counts[number], model.config.coarse_view_share)
+                coarse = 0 if view is None else view[1] * view[2]
             fine = vision.deepstack_features[-1][number][coarse:].cpu()
             cells = torch.zeros_like(cells)
             cells[fine[:, 1], fine[:, 2]] = True
