@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from training import scorers, signals
+from training import allocator_learner, scorers, signals
 from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource, MixedSource
 from training.allocator_learner import AllocatorLearner
 from training.data import Example, WorldSource
@@ -214,6 +214,25 @@ def test_distill_unmarked_is_of_the_questions_without_boxes_alone(tiny_config, n
         found.append(learner(**batch | {"evidence": torch.cat(cells)})["distill_unmarked"])
     assert not torch.isclose(*found)
     assert torch.allclose(torch.stack(found).mean(), marked["distill_attention"])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_full_model_answers_questions_without_boxes_alone(number, tiny_config, new_model, batch_for, monkeypatch):
+    every = new_learner(tiny_config, new_model, "evidence,distill_attention,distill_unmarked")
+    alone = new_learner(tiny_config, new_model, "evidence,distill_unmarked")
+    batch, rows = batch_for(every), []
+    cells = [part.clone() for part in batch["evidence"].split((batch["image_grid_thw"].prod(-1) // 4).tolist())]
+    cells[number].zero_()
+    batch |= {"evidence": torch.cat(cells)}
+    wanted, full_pass = every(**batch)["distill_unmarked"], allocator_learner.full_pass
+
+    def counted(model, prompt, *rest):
+        rows.append(len(prompt["input_ids"]))
+        return full_pass(model, prompt, *rest)
+
+    monkeypatch.setattr(allocator_learner, "full_pass", counted)
+    torch.testing.assert_close(alone(**batch)["distill_unmarked"], wanted, rtol=1e-4, atol=1e-6)
+    assert rows == [1]
 
 
 @pytest.mark.parametrize(("text", "name"), [("evidence", "evidence"), ("distill_attention", "distill_attention")])

@@ -35,7 +35,7 @@ class Trainer:
         self.dtype = torch.bfloat16
         self.model = build_model(options.seed).to(self.device).train()
         self.glyph_head = GlyphHead(self.model.config.text_config.hidden_size).to(self.device)
-        self.step, self.stage, self.cooling_since, self.best = 0, self.first_stage(), None, 0.0
+        self.step, self.stage, self.cooling_since = 0, self.first_stage(), None
         speed_up(self.model, options.compile, vision=not self.freeze())
         self.parameters = [*self.model.parameters(), *self.glyph_head.parameters()]
         decayed = [p for p in self.parameters if p.ndim > 1]
@@ -62,7 +62,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(), "glyph_head": self.glyph_head.state_dict(),
             "optimizer": self.optimizer.state_dict(), "step": self.step, "stage": self.stage,
-            "cooling_since": self.cooling_since, "best": self.best,
+            "cooling_since": self.cooling_since,
         }  # fmt: skip
 
     def load(self, path: Path) -> None:
@@ -73,8 +73,7 @@ class Trainer:
         self.model.load_state_dict(saved["model"])
         self.glyph_head.load_state_dict(saved["glyph_head"])
         self.optimizer.load_state_dict(saved["optimizer"])
-        self.step, self.stage = saved["step"], saved["stage"]
-        self.cooling_since, self.best = saved["cooling_since"], saved["best"]
+        self.step, self.stage, self.cooling_since = saved["step"], saved["stage"], saved["cooling_since"]
         self.freeze()
 
     def begin(self, folder: Path) -> None:
