@@ -1,5 +1,7 @@
 """The third way of knowing what a cell is worth: what the question needs."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -7,15 +9,18 @@ from torch.nn import init
 
 from .knowing import Float32Linear, check_texture
 
+_WORDS_AT_ONCE = 64  # of a long question, compared with every cell
+
 
 class ParticipatoryScorer(nn.Module):
     """Participatory knowing: what this question needs. Each head reads a part of the question, cells are multiplied by what
-    was read, then see what was found along their row and column (the labels of a value stand there), behind a gate that
-    starts at zero.
+    was read and compared with each of its words, then see what was found along their row and column (the labels of a value
+    stand there), behind a gate that starts at zero.
 
     The product lets every feature of a cell meet every feature of the question from the first step (low-rank bilinear
-    pooling, Kim et al. 2017, section 3); cells that attend to words learned little of it (`dev/LOG.md`). The gate is there
-    because an untrained match of question and picture ranks worse than none.
+    pooling, Kim et al. 2017, section 3), but knows the question as one sum. The comparison finds where a word of the question
+    stands, whatever else is asked (`WordMatcher`). The gate is there because an untrained match of question and picture ranks
+    worse than none.
     """
 
     def __init__(
@@ -41,7 +46,8 @@ class ParticipatoryScorer(nn.Module):
         self.read = Float32Linear(hidden_size, num_heads)
         self.word = Float32Linear(hidden_size, 2 * hidden_size, bias=False)
         self.cell = Float32Linear(hidden_size, 2 * hidden_size, bias=False)
-        self.mix = Float32Linear(3 * hidden_size, hidden_size)
+        self.matcher = WordMatcher(self.feature_sizes, query_size, 4 * hidden_size, num_heads)
+        self.mix = Float32Linear(3 * hidden_size + 2 * num_heads, hidden_size)
         self.relate = Float32Linear(3 * hidden_size, hidden_size)
         self.score = Float32Linear(hidden_size, 1)
         self.gate = nn.Parameter(torch.empty(1))
@@ -86,10 +92,11 @@ class ParticipatoryScorer(nn.Module):
                 cells = cells + projection(_normalised(feature))
             cells = _normalised(cells)  # (cells, hidden)
             # Padding may hold anything, NaN too: it must not reach the products.
-            query = query.detach().float().masked_fill(~query_mask[..., None], 0)
-            tokens = self.query_projection(_normalised(query))  # (Tq, hidden)
-            matched = self.cell(cells) * self._asked(tokens, query_mask)[..., None, :]
-            found = F.gelu(self.mix(torch.cat([cells.expand(matched.shape[:-1] + cells.shape[1:]), matched], dim=-1)))
+            query = _normalised(query.detach().float().masked_fill(~query_mask[..., None], 0))
+            tokens = self.query_projection(query)  # (Tq, hidden)
+            met = self.cell(cells) * self._asked(tokens, query_mask)[..., None, :]
+            named = self.matcher(features, query, query_mask)
+            found = F.gelu(self.mix(torch.cat([cells.expand(met.shape[:-1] + cells.shape[1:]), met, named], dim=-1)))
             along = _along_axes(_spread(found, encoded, height * width).unflatten(-2, (height, width))).flatten(-3, -2)
             along = along if encoded is None else along[..., encoded, :]
             score = torch.asinh(self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1)))))
@@ -122,6 +129,41 @@ class ParticipatoryScorer(nn.Module):
                 f"query_mask is {query_mask.dtype} of shape {tuple(query_mask.shape)}; wanted torch.bool of shape "
                 f"{tuple(query.shape[:-1])}, True where there is a token"
             )
+
+
+class WordMatcher(nn.Module):
+    """How well each cell fits the word of the question that fits it best: late interaction (Khattab and Zaharia 2020, "ColBERT",
+    section 3.2), each word taken with its two neighbours, as a cell shows a few letters that need not begin where a word does.
+
+    Args:
+        feature_sizes: of the features of a cell; query_size: of a word's embedding.
+        size: width of the space in which both are compared, split among `num_heads` comparisons.
+    """
+
+    def __init__(self, feature_sizes: tuple[int, ...], query_size: int, size: int, num_heads: int):
+        super().__init__()
+        self.num_heads = num_heads
+        self.cells = nn.ModuleList(Float32Linear(width, size, bias=False) for width in feature_sizes)
+        self.words = Float32Linear(3 * query_size, size, bias=False)
+
+    def forward(self, features: tuple[torch.Tensor, ...], query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(..., cells, 2 * num_heads) float32, 0 where no word fits: how well each cell fits its best word, and the same with
+        what it falls short of the best cell for that word taken off.
+
+        features (cells, size) each; query (..., Tq, query_size), 0 at padding; mask (..., Tq) bool, False there.
+        """
+        projected = [layer(_normalised(feature)) for layer, feature in zip(self.cells, features, strict=True)]
+        cells = _normalised(torch.stack(projected).sum(0).unflatten(-1, (self.num_heads, -1)))
+        before, after = F.pad(query, (0, 0, 1, 0))[..., :-1, :], F.pad(query, (0, 0, 0, 1))[..., 1:, :]
+        words = _normalised(self.words(torch.cat([before, query, after], -1)).unflatten(-1, (self.num_heads, -1)))
+        best = cells.new_zeros(*query.shape[:-2], len(cells), 2 * self.num_heads)
+        for some, asked in zip(words.split(_WORDS_AT_ONCE, -3), mask.split(_WORDS_AT_ONCE, -1), strict=True):
+            if some.shape[-3] and len(cells):
+                fit = torch.einsum("chd,...thd->...cht", cells, some) / math.sqrt(cells.shape[-1])
+                fit = fit.masked_fill(~asked[..., None, None, :], 0)
+                short = fit.amax(-3, keepdim=True) - fit
+                best = torch.maximum(best, torch.cat([fit.amax(-1), (fit - short).amax(-1)], -1))
+        return best
 
 
 def _along_axes(found: torch.Tensor) -> torch.Tensor:

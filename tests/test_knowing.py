@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
+from arrcoc import participating
 from arrcoc.knowing import (
     InformationScorer,
     PerspectivalScorer,
@@ -14,7 +15,7 @@ from arrcoc.knowing import (
     saliency_prior,
     stroke_density,
 )
-from arrcoc.participating import ParticipatoryScorer
+from arrcoc.participating import ParticipatoryScorer, WordMatcher
 from arrcoc.texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 GRIDS = [(1, 1), (1, 113), (113, 1), (7, 9), (128, 128)]
@@ -415,6 +416,42 @@ def test_padding_of_the_question_changes_nothing(side, padding):
     torch.testing.assert_close(scorer(query=padded_query, query_mask=padded_mask, **given), expected, atol=1e-6, rtol=0)
 
 
+def test_a_cell_is_compared_with_the_word_that_fits_it_best():
+    """By hand: cells and words as they are, at mean 0 and variance 1, no neighbours."""
+    matcher = WordMatcher((4,), 4, 4, num_heads=1)
+    with torch.no_grad():
+        matcher.cells[0].weight.copy_(torch.eye(4))
+        matcher.words.weight.copy_(torch.cat([torch.zeros(4, 4), torch.eye(4), torch.zeros(4, 4)], -1))
+    cells, words = torch.randn(6, 4), torch.randn(2, 3, 4)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    met = matcher((cells,), words * mask[..., None], mask)
+    assert met.shape == (2, 6, 2)
+    for question, asked, found in zip(words, (2, 3), met, strict=True):
+        fit = normal(cells) @ normal(question[:asked]).T / 2
+        expected = torch.stack([fit.amax(-1), (2 * fit - fit.amax(0)).amax(-1)], -1).clamp_min(0)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)  # of the norm
+
+
+def normal(rows: torch.Tensor) -> torch.Tensor:
+    return (rows - rows.mean(-1, keepdim=True)) / (rows.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+
+
+def test_words_are_compared_with_their_neighbours_and_a_long_question_as_a_short_one(monkeypatch):
+    torch.manual_seed(0)
+    matcher = WordMatcher((4, 3), 5, 8, num_heads=2)
+    features, words, mask = (
+        (torch.randn(6, 4), torch.randn(6, 3)),
+        torch.randn(150, 5),
+        torch.ones(150, dtype=torch.bool),
+    )
+    met = matcher(features, words, mask)
+    assert (matcher(features, words.flip(0), mask) - met).abs().max() > 1e-2  # the same words in another order
+    monkeypatch.setattr(participating, "_WORDS_AT_ONCE", 1000)
+    torch.testing.assert_close(matcher(features, words, mask), met, atol=1e-6, rtol=0)
+    assert torch.equal(matcher(features, words[:0], mask[:0]), torch.zeros(6, 4))
+    assert torch.equal(matcher(features, words * 0, mask & False), torch.zeros(6, 4))
+
+
 def test_participation_works_without_levels():
     score = participant(gate=1.0, level_sizes=[])(**arguments(levels=0))
     assert score.isfinite().all()
@@ -506,9 +543,10 @@ def test_participation_refuses_heads_that_do_not_divide():
 
 
 def test_participation_is_light_on_the_largest_model():
-    """4608 -> 64 from the merger, 3 * 4096 -> 64 from DeepStack, 4096 -> 64 from the question: 1.36 million parameters."""
-    scorer = ParticipatoryScorer(13, 4608, [4096] * 3, 4096)
-    assert sum(parameter.numel() for parameter in scorer.parameters()) < 1_400_000
+    """4608 -> 64 + 256 from the merger, 4 * 4096 -> 64 + 256 from visual tokens and DeepStack, 4096 -> 64 and three words -> 256
+    from the question: 10.2 million parameters, a thousandth of 8B."""
+    scorer = ParticipatoryScorer(13, 4608, [4096] * 4, 4096)
+    assert sum(parameter.numel() for parameter in scorer.parameters()) < 10_300_000
 
 
 def _assert_gradients(scorer: torch.nn.Module, score, at_first: set[str]) -> None:

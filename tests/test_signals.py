@@ -12,7 +12,8 @@ from training.allocator_learner import AllocatorLearner
 from training.data import Example, WorldSource
 from training.soft_topk import soft_topk
 
-KINDS = [name for name in signals.SIGNALS if name not in ("lm", "distill_unmarked")]  # every example here has boxes
+# every example here has boxes of evidence, and none of context
+KINDS = [name for name in signals.SIGNALS if name not in ("lm", "distill_unmarked", "context")]
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +307,26 @@ def test_stage_one_is_taught_to_keep_context_too_and_stage_two_is_not(tiny_confi
     both = learner(**batch)
     assert both["evidence"] == plain["evidence"]
     assert both["early_evidence"] != plain["early_evidence"]
+
+
+def test_what_a_question_names_is_guessed_for_each_image(tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "evidence,context")
+    batch = batch_for(learner)
+    assert "context" not in learner(**batch)  # nothing is named
+    batch["context"] = torch.zeros_like(batch["context"]).index_fill(0, torch.tensor([0]), 1.0)
+    first = learner(**batch)["context"]
+    assert learner(**batch)["context"] == first  # of this batch alone
+    batch["context"] = batch["context"].roll(-1)  # the last cell of the last image
+    last = learner(**batch)["context"]
+    assert last != first
+    batch["query_input_ids"] = batch["query_input_ids"].clone()
+    batch["query_input_ids"][0] = batch["query_input_ids"][0].flip(0)
+    assert learner(**batch)["context"] == last  # another image's question
+    assert not any("names" in name for name, _ in learner.model.named_parameters())
+    assert new_learner(tiny_config, new_model, "evidence").names is None
+    guess, target = torch.tensor([0.0, 2.0]), torch.tensor([1.0, 0.0])
+    by_hand = (5 * math.log(2) + math.log(1 + math.exp(2))) / 2
+    assert float(signals.context_loss(guess, target)) == pytest.approx(by_hand, abs=1e-5)
 
 
 def test_a_guess_is_measured_against_tokens_of_mean_0_and_variance_1():

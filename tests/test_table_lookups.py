@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 from pathlib import Path
 from random import Random
 
@@ -118,10 +117,19 @@ def test_every_question_leads_to_the_cell_in_its_boxes(small):
         boxes, grey = _boxes(page[0].picture), np.asarray(page[0].image.convert("L"), dtype=int)
         for example in page:
             if example.family == LOOKUP:
-                _, (row, column) = _cells(example)
+                key, (row, column) = _cells(example)
+                assert set(example.context) == {*boxes[key], *boxes[-1, key[1]], *boxes[-1, column]}
                 assert example.answers == (example.picture.task.rows[row][column],)
                 assert example.evidence == boxes[row, column]
             assert all(np.ptp(grey[t:b, left:r]) > 60 for left, t, r, b in example.evidence)
+
+
+def test_context_of_a_written_question_is_what_it_names(small):
+    for example in load_tables(small, "train", questions="human"):  # "how many points has Ben?"
+        task, boxes = example.picture.task, _boxes(example.picture)
+        row, column = task.answer
+        assert set(example.context) == {*boxes[row, 0], *boxes[-1, column]}
+        assert not set(example.context) & set(example.evidence)
 
 
 def test_nothing_is_asked_about_cut_broken_or_missing_cells(tmp_path):
@@ -167,9 +175,9 @@ def test_a_key_names_one_row_of_the_whole_table():
     task = Task(("Name", "Code", "Letter"), rows, (0, 2))
     drawn = {(row, column) for row in (-1, 0, 2, 4) for column in range(3)}
     for seed in range(20):
-        found = dict(further_lookups(task, drawn, 99, Random(seed)))
-        assert sorted(found.values()) == [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2), (4, 0), (4, 1)]
-        assert not any(value in question for question in found for value in ("x-1", "x2", "..."))
+        found = further_lookups(task, drawn, 99, Random(seed))
+        assert sorted(lookup.answer for lookup in found) == [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2), (4, 0), (4, 1)]
+        assert not any(value in lookup.question for lookup in found for value in ("x-1", "x2", "..."))
 
 
 def test_all_that_a_question_is_about_has_to_be_drawn():
@@ -177,11 +185,12 @@ def test_all_that_a_question_is_about_has_to_be_drawn():
     whole = {(row, column) for row in (-1, 0) for column in range(3)}
     assert further_lookups(task, whole, 9, Random(0)) == []  # two columns of one name
     task = Task(("A", "B", "C"), (("a", "b", "c"),), (0, 0))
-    assert {cell for _, cell in further_lookups(task, whole, 9, Random(0))} == {(0, 1), (0, 2)}
+    assert {lookup.answer for lookup in further_lookups(task, whole, 9, Random(0))} == {(0, 1), (0, 2)}
     for missing in ((-1, 2), (0, 2)):
-        ((question, cell),) = further_lookups(task, whole - {missing}, 9, Random(0))
-        assert cell == (0, 1)
-        assert "A" in question
+        (lookup,) = further_lookups(task, whole - {missing}, 9, Random(0))
+        assert (lookup.answer, lookup.key) == ((0, 1), (0, 0))
+        assert "A" in lookup.question
+        assert lookup.context == {(0, 0), (-1, 0), (-1, 1)}
     assert further_lookups(task, whole - {(-1, 0), (-1, 2)}, 9, Random(0)) == []
     assert further_lookups(task, whole, 0, Random(0)) == []
     long = Task(("A", "B"), (("a" * 41, "b"),), (0, 0))
@@ -194,12 +203,12 @@ def test_rows_keys_and_columns_take_turns():
     drawn = {(row, column) for row in range(-1, 6) for column in range(4)}
     for seed in range(10):
         found = further_lookups(task, drawn, 7, Random(seed))
-        assert len({cell for _, cell in found}) == 7
-        assert {row for _, (row, _) in found} >= {1, 2, 3, 4, 5}
-        assert {column for _, (_, column) in found} >= {1, 2, 3}
-        keys = {re.search(r"[a-d](?=\d)", question)[0] for question, _ in found}
-        assert len(keys) >= 3
-        assert (0, 0) not in dict(found).values()
+        assert len({lookup.answer for lookup in found}) == 7
+        assert {lookup.answer[0] for lookup in found} >= {1, 2, 3, 4, 5}
+        assert {lookup.answer[1] for lookup in found} >= {1, 2, 3}
+        assert all(task.text(*lookup.key) in lookup.question for lookup in found)
+        assert len({lookup.key[1] for lookup in found}) >= 3
+        assert (0, 0) not in {lookup.answer for lookup in found}
     assert len(further_lookups(task, drawn, 99, Random(0))) == 23  # each cell once, but for the answer
 
 

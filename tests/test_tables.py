@@ -206,7 +206,7 @@ def test_lookups_have_one_answer():
     assert lookup_task(table, Random(0)) is None  # one header alone is unique
     table = Table(("Title", "Series", "Year"), (("Night", "1", "1999"), ("Day", "1", "2000"), ("Dusk", "2", "2000")))
     for seed in range(40):
-        question, task = lookup_task(table, Random(seed))
+        (question, *_), task = lookup_task(table, Random(seed))
         ((row, key),) = task.needed
         assert task.answer[0] == row
         assert [cells[key] for cells in table.rows].count(table.rows[row][key]) == 1

@@ -1,5 +1,6 @@
 """AllocatorLearner: the base, a scorer and the signals in one module, whose forward is one training step's losses."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
@@ -43,6 +44,12 @@ class AllocatorLearner(nn.Module):
         self.guess = None
         if "early_features" in weights and self.baseline is None:
             self.guess = nn.Linear(READ_FEATURES, model.config.vision_config.out_hidden_size)
+        # only to learn by, too: guesses from what a cell finds in the question whether the question names it
+        self.names = None
+        if "context" in weights and self.baseline is None:
+            self.names = nn.Linear(layer.participation.mix.out_features, 1)
+            layer.participation.mix.register_forward_hook(self._keep_found)
+        self._found: list[torch.Tensor] = []  # of each image of the batch, in order
         self.tuned: list[nn.Module] = []  # parts of the language model that are trained too
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
@@ -73,9 +80,13 @@ class AllocatorLearner(nn.Module):
         """Whether batches need prompts without answers."""
         return self.scorer_name == "glimpse_prune"
 
+    def _keep_found(self, module, arguments, found: torch.Tensor) -> None:
+        self._found += found.unbind(0) if found.ndim == 3 else [found]
+
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """`loss`, and the unweighted value of each signal by name, detached; see `AllocatorCollator` for the batch, and
         `PageCollator` for one of pages that are encoded already."""
+        self._found.clear()
         if "pages" in batch:
             pairs = list(zip(batch["pages"], batch["budgets"], strict=True))
             blind = self.scorer_name == "query_blind"
@@ -116,38 +127,35 @@ class AllocatorLearner(nn.Module):
     def _score_losses(self, scored: list[Scored], covered) -> dict[str, torch.Tensor]:
         found: dict[str, list] = {}
         for image, (cells, context) in zip(scored, covered, strict=True):
-            value, temperature = image.value, image.temperature
-            if "evidence" in self.weights:
-                target = signals.evidence_target(cells)
-                found.setdefault("evidence", []).append(signals.evidence_loss(value, temperature, target))
-            if "mass" in self.weights:
-                target = signals.evidence_target(cells)
-                found.setdefault("mass", []).append(signals.mass_loss(value, temperature, target))
-            if image.early is not None:
-                found |= self._early_losses(image, torch.maximum(cells, context), found)
-            if self.guess is not None and image.read is not None:
-                guess = signals.guess_loss(self.guess(image.read), image.tokens)
-                found.setdefault("early_features", []).append(guess)
-            if "binarize" in self.weights:
-                found.setdefault("binarize", []).append(signals.binarize_loss(value, temperature, image.budget))
-            if "entropy" in self.weights:
-                found.setdefault("entropy", []).append(signals.entropy_loss(value, temperature))
-            if "tension" in self.weights and image.tensions is not None:
-                found.setdefault("tension", []).append(signals.tension_loss(image.tensions))
+            for name, compute in self._losses_of(image, cells, context).items():
+                if name in self.weights:
+                    found.setdefault(name, []).append(compute())
+        if self.names is not None:
+            guesses = [self.names(each).squeeze(-1) for each in self._found]
+            targets = [signals.evidence_target(context) for _, context in covered]
+            found["context"] = [signals.context_loss(*pair) for pair in zip(guesses, targets, strict=True)]
         return _means(found)
 
-    def _early_losses(self, image: Scored, cells: torch.Tensor, found: dict[str, list]) -> dict[str, list]:
-        targets = {}
-        if "early_evidence" in self.weights:
-            targets["early_evidence"] = signals.evidence_target(cells)
-        if "early_distill" in self.weights and not image.is_full:
-            chosen = torch.zeros_like(image.value)
-            targets["early_distill"] = chosen.index_fill(0, image.value.detach().topk(image.budget).indices, 1.0)
-        temperature = image.temperature.detach()
-        return {
-            name: [*found.get(name, []), signals.early_loss(image.early, temperature, target)]
-            for name, target in targets.items()
+    def _losses_of(self, image: Scored, cells: torch.Tensor, context: torch.Tensor) -> dict[str, Callable]:
+        """What gives the loss of each signal that needs the scores of one image alone."""
+        value, temperature = image.value, image.temperature
+        target = signals.evidence_target(cells)
+        both = signals.evidence_target(torch.maximum(cells, context))
+        losses = {
+            "evidence": lambda: signals.evidence_loss(value, temperature, target),
+            "mass": lambda: signals.mass_loss(value, temperature, target),
+            "binarize": lambda: signals.binarize_loss(value, temperature, image.budget),
+            "entropy": lambda: signals.entropy_loss(value, temperature),
         }
+        if image.tensions is not None:
+            losses["tension"] = lambda: signals.tension_loss(image.tensions)
+        if self.guess is not None and image.read is not None:
+            losses["early_features"] = lambda: signals.guess_loss(self.guess(image.read), image.tokens)
+        if image.early is not None:
+            losses["early_evidence"] = lambda: _early_loss(image, both)
+        if image.early is not None and not image.is_full:
+            losses["early_distill"] = lambda: _early_loss(image, _chosen(image))
+        return losses
 
     def _reads_attention(self, covered) -> bool:
         """Whether a signal asks how the full model attends to any of these images."""
@@ -202,6 +210,14 @@ class AllocatorLearner(nn.Module):
 
     def _base_alone(self):
         return nullcontext() if self.adapted is None else self.adapted.disable_adapter()
+
+
+def _early_loss(image: Scored, target: torch.Tensor) -> torch.Tensor | None:
+    return signals.early_loss(image.early, image.temperature.detach(), target)
+
+
+def _chosen(image: Scored) -> torch.Tensor:
+    return torch.zeros_like(image.value).index_fill(0, image.value.detach().topk(image.budget).indices, 1.0)
 
 
 def _means(found: dict[str, list]) -> dict[str, torch.Tensor]:

@@ -23,6 +23,7 @@ SIGNALS = {
         ("teacher",),
         "the same KL, of the questions without an evidence box alone: what else could teach them",
     ),
+    "context": ((), "BCE of the cells whose labels or headers the question names, guessed from what meets it there"),
     "early_evidence": ((), "stage 1: log loss of evidence and context cells in the soft top third of its scores"),
     "early_distill": ((), "stage 1: the same of the cells that stage 2 chooses"),
     "early_features": ((), "stage 1: mean squared error of the visual tokens, guessed from what it reads of the cells"),
@@ -32,6 +33,7 @@ SIGNALS = {
 }
 LANGUAGE_VARIANTS = ("lm_straight_through", "lm_gates", "lm_gumbel", "lm_soft_topk")
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
+CONTEXT_WEIGHT = 5.0  # of a named cell; most are not named
 EARLY_SHARE = 1 / 3  # of the cells, that stage 1 learns to choose
 _TOUCHED = 0.05  # share of a cell that evidence must cover to count
 
@@ -125,6 +127,13 @@ def early_loss(early: torch.Tensor, temperature: torch.Tensor, target: torch.Ten
     # so low that a cell which stage 1 ranks far down still has a gradient
     share = soft_topk(early, count, temperature).clamp_min(1e-30)
     return -(share.log() * target).sum() / target.sum()
+
+
+def context_loss(guess: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:
+    """BCE of `guess` (cells,), logits, against `target` (cells,), 0 or 1; `None` where nothing is named."""
+    if not target.any():
+        return None
+    return F.binary_cross_entropy_with_logits(guess, target, pos_weight=guess.new_tensor(CONTEXT_WEIGHT))
 
 
 def guess_loss(guessed: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection
 from random import Random
+from typing import NamedTuple
 
 from training.data.table_archive import Table
 from training.data.table_page import TableCell, Task
@@ -18,13 +19,26 @@ _TRIES = 30
 _WORD = re.compile(r"[^\W_]+")
 
 
+class Lookup(NamedTuple):
+    """A look-up: its question, the cell that answers it, and the cell whose value names the row."""
+
+    question: str
+    answer: TableCell
+    key: TableCell
+
+    @property
+    def context(self) -> set[TableCell]:
+        """What else has to be seen: the value that names the row, and the headers of both columns."""
+        return {self.key, (-1, self.key[1]), (-1, self.answer[1])}
+
+
 def words_of(text: str) -> str:
     """The words of the text in lower case with a space around each, to look for one text in another."""
     return " " + " ".join(_WORD.findall(text.lower())) + " "
 
 
-def lookup_task(table: Table, random: Random) -> tuple[str, Task] | None:
-    """A question that a table answers in exactly one place, by a value that one row alone has; None if none was found."""
+def lookup_task(table: Table, random: Random) -> tuple[Lookup, Task] | None:
+    """A look-up that a table answers in exactly one place, by a value that one row alone has; None if none was found."""
     titled = _titled(table.header)
     if len(titled) < 2:
         return None
@@ -35,14 +49,12 @@ def lookup_task(table: Table, random: Random) -> tuple[str, Task] | None:
         named = sum(words_of(cells[key]) == words_of(value) for cells in table.rows)
         if _speaks(value) and _speaks(answer) and named == 1:
             task = Task(table.header, table.rows, (row, target), needed=((row, key),))
-            return _question(task, row, key, target, random), task
+            return _lookup(task, row, key, target, random), task
     return None
 
 
-def further_lookups(
-    task: Task, drawn: Collection[TableCell], count: int, random: Random
-) -> list[tuple[str, TableCell]]:
-    """At most `count` more look-ups on a page drawn for `task`, as question and the cell that answers it.
+def further_lookups(task: Task, drawn: Collection[TableCell], count: int, random: Random) -> list[Lookup]:
+    """At most `count` more look-ups on a page drawn for `task`.
 
     Each has another answer cell, none that of `task`. All that a look-up is about is in `drawn`: the answer, the value that
     names its row, which no other row of the table has, and both their headers. Rows, keys and columns asked about take turns.
@@ -50,11 +62,11 @@ def further_lookups(
     choices = _choices(task, drawn)
     random.shuffle(choices)
     used = Counter([("row", task.answer[0]), ("target", task.answer[1]), *(("key", key) for _, key in task.needed)])
-    found: list[tuple[str, TableCell]] = []
+    found: list[Lookup] = []
     while choices and len(found) < count:
         row, key, target = min(choices, key=lambda c: used["row", c[0]] + used["key", c[1]] + used["target", c[2]])
         used.update([("row", row), ("key", key), ("target", target)])
-        found.append((_question(task, row, key, target, random), (row, target)))
+        found.append(_lookup(task, row, key, target, random))
         choices = [choice for choice in choices if (choice[0], choice[2]) != (row, target)]
     return found
 
@@ -82,6 +94,7 @@ def _speaks(text: str) -> bool:
     return len(words_of(text)) > 2 and len(text) <= _LONGEST
 
 
-def _question(task: Task, row: int, key: int, target: int, random: Random) -> str:
+def _lookup(task: Task, row: int, key: int, target: int, random: Random) -> Lookup:
     question = random.choice(LOOKUP_QUESTIONS)
-    return question.format(target=task.header[target], key=task.header[key], value=task.text(row, key))
+    asked = question.format(target=task.header[target], key=task.header[key], value=task.text(row, key))
+    return Lookup(asked, (row, target), (row, key))

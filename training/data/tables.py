@@ -5,7 +5,7 @@ Pasupat and Liang, "Compositional Semantic Parsing on Semi-Structured Tables" (A
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from random import Random
@@ -16,8 +16,8 @@ from training.data.check import DataError
 from training.data.examples import Example, Examples
 from training.data.stream import ExampleStream
 from training.data.table_archive import Archive, Asked, Table, read_archive
-from training.data.table_lookups import further_lookups, lookup_task, words_of
-from training.data.table_page import Plan, Task, draw, plan
+from training.data.table_lookups import Lookup, further_lookups, lookup_task, words_of
+from training.data.table_page import Plan, TableCell, Task, draw, plan
 from training.data.table_style import TableStyle, covers, pick_style
 from training.world.canvas import CELL
 from training.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
@@ -66,25 +66,30 @@ class TableOptions:
         return tuple(font for font in every if not font.endswith(" bold")) or every
 
 
-def answer_cell(table: Table, answer: str) -> tuple[int, int] | None:
+def answer_cell(table: Table, answer: str) -> TableCell | None:
     """(row, column) of the one body cell whose text is the answer, apart from case; None if there is none or are several."""
     wanted = answer.lower()
     cells = [(r, c) for r, row in enumerate(table.rows) for c, text in enumerate(row) if text.lower() == wanted]
     return cells[0] if len(cells) == 1 else None
 
 
-def _mentioned(table: Table, question: str, answer: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+def _named(asked: str, text: str, least: int) -> bool:
+    # `least` keeps out texts that a question holds by chance
+    return len(words_of(text)) > least and words_of(text) in words_of(asked)
+
+
+def _mentioned(table: Table, question: str, answer: TableCell) -> tuple[TableCell, ...]:
     """Cells whose text the question names, few enough to be of use, and the answer row's cells below headers that it names."""
-    asked = words_of(question)
-    found = []
-    for column, title in enumerate(table.header):
-        if len(words_of(title)) > 2 and words_of(title) in asked:
-            found.append((answer[0], column))
+    found = [(answer[0], column) for column, title in enumerate(table.header) if _named(question, title, 2)]
     for row, cells in enumerate(table.rows):
-        found += [
-            (row, column) for column, text in enumerate(cells) if len(words_of(text)) > 4 and words_of(text) in asked
-        ]
+        found += [(row, column) for column, text in enumerate(cells) if _named(question, text, 4)]
     return tuple(found[:8])
+
+
+def _context(task: Task, question: str, drawn: Collection[TableCell]) -> set[TableCell]:
+    """The drawn cells and headers that a written question names."""
+    named = {cell for cell in drawn if _named(question, task.text(*cell), 2 if cell[0] < 0 else 4)}
+    return named - {task.answer}
 
 
 def human_task(table: Table, asked: Asked) -> Task | None:
@@ -120,20 +125,31 @@ class _Drawing:
         return draw(*self.fitted())[0]
 
 
-def _examples(drawing: _Drawing, question: str, family: str, name: str) -> list[Example] | str:
+def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example] | str:
     """The question about `drawing`'s answer and further look-ups on the same picture; or why it can't be drawn."""
     fitted = drawing.fitted()
     if isinstance(fitted, str):
         return fitted
     task, (style, shown, random) = drawing.task, fitted
-    asked = [(question, task.answer, family, name)]
+    whole = shown.whole(task)
+    if isinstance(asked, Lookup):
+        every = [(LOOKUP, *asked[:2], asked.context)]
+    else:
+        every = [(HUMAN, asked, task.answer, _context(task, asked, whole))]
     if drawing.options.together > 1:
-        readable = {cell for cell in shown.whole(task) if covers(style.font, task.text(*cell))}
+        readable = {cell for cell in whole if covers(style.font, task.text(*cell))}
         choice = Random(stable_hash(f"further {drawing.seed}"))
         further = further_lookups(task, readable, drawing.options.together - 1, choice)
-        asked += [(text, cell, LOOKUP, f"{name}/{place}") for place, (text, cell) in enumerate(further, start=1)]
-    _, boxes = draw(style, shown, random, {cell for _, cell, _, _ in asked}, ink=False)
-    return [Example(drawing, text, (task.text(*cell),), kind, boxes[cell], own) for text, cell, kind, own in asked]
+        every += [(LOOKUP, *lookup[:2], lookup.context) for lookup in further]
+    wanted = {cell for _, _, answer, context in every for cell in (answer, *context)}
+    _, boxes = draw(style, shown, random, wanted, ink=False)
+    return [
+        Example(
+            drawing, question, (task.text(*answer),), family, boxes[answer], f"{name}/{place}" if place else name,
+            tuple(box for cell in sorted(context) for box in boxes[cell]),
+        )
+        for place, (family, question, answer, context) in enumerate(every)
+    ]  # fmt: skip
 
 
 def load_tables(
@@ -206,7 +222,7 @@ def _human(table: Table, asked: Asked, options: TableOptions, split: str, salt: 
     if task is None:
         return "answer is not exactly one cell"
     drawing = _Drawing(task, options, split, stable_hash(f"table {salt} {asked.name}"))
-    return _examples(drawing, asked.question, HUMAN, f"wikitables/{asked.name}#{salt}")
+    return _examples(drawing, asked.question, f"wikitables/{asked.name}#{salt}")
 
 
 def _lookup(table: Table, context: str, options: TableOptions, split: str, salt: str) -> list[Example] | str:
@@ -215,7 +231,7 @@ def _lookup(table: Table, context: str, options: TableOptions, split: str, salt:
     if found is None:
         return []
     drawing = _Drawing(found[1], options, split, random.getrandbits(48))
-    return _examples(drawing, found[0], LOOKUP, f"wikitables/{context}#{salt}")
+    return _examples(drawing, found[0], f"wikitables/{context}#{salt}")
 
 
 @dataclass(frozen=True)
