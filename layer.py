@@ -156,6 +156,7 @@ class ARRCOCLayer(nn.Module):
             text.hidden_size,
             config.scorer_hidden_size,
             config.scorer_heads,
+            compares_words=False,  # not shown to help there: dev/LOG.md
         )
         self.balancer = AdaptiveTensionBalancer(
             text.hidden_size,

@@ -19,8 +19,8 @@ class ParticipatoryScorer(nn.Module):
 
     The product lets every feature of a cell meet every feature of the question from the first step (low-rank bilinear
     pooling, Kim et al. 2017, section 3), but knows the question as one sum. The comparison finds where a word of the question
-    stands, whatever else is asked (`WordMatcher`). The gate is there because an untrained match of question and picture ranks
-    worse than none.
+    stands, whatever else is asked (`WordMatcher`); `compares_words` switches it off. The gate is there because an untrained match
+    of question and picture ranks worse than none.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class ParticipatoryScorer(nn.Module):
         query_size: int,
         hidden_size: int = 64,
         num_heads: int = 8,
+        compares_words: bool = True,
     ):
         super().__init__()
         if hidden_size % num_heads:
@@ -46,8 +47,10 @@ class ParticipatoryScorer(nn.Module):
         self.read = Float32Linear(hidden_size, num_heads)
         self.word = Float32Linear(hidden_size, 2 * hidden_size, bias=False)
         self.cell = Float32Linear(hidden_size, 2 * hidden_size, bias=False)
-        self.matcher = WordMatcher(self.feature_sizes, query_size, 4 * hidden_size, num_heads)
-        self.mix = Float32Linear(3 * hidden_size + 2 * num_heads, hidden_size)
+        self.matcher = None
+        if compares_words:
+            self.matcher = WordMatcher(self.feature_sizes, query_size, 4 * hidden_size, num_heads)
+        self.mix = Float32Linear(3 * hidden_size + compares_words * 2 * num_heads, hidden_size)
         self.relate = Float32Linear(3 * hidden_size, hidden_size)
         self.score = Float32Linear(hidden_size, 1)
         self.gate = nn.Parameter(torch.empty(1))
@@ -95,8 +98,10 @@ class ParticipatoryScorer(nn.Module):
             query = _normalised(query.detach().float().masked_fill(~query_mask[..., None], 0))
             tokens = self.query_projection(query)  # (Tq, hidden)
             met = self.cell(cells) * self._asked(tokens, query_mask)[..., None, :]
-            named = self.matcher(features, query, query_mask)
-            found = F.gelu(self.mix(torch.cat([cells.expand(met.shape[:-1] + cells.shape[1:]), met, named], dim=-1)))
+            parts = [cells.expand(met.shape[:-1] + cells.shape[1:]), met]
+            if self.matcher is not None:
+                parts.append(self.matcher(features, query, query_mask))
+            found = F.gelu(self.mix(torch.cat(parts, dim=-1)))
             along = _along_axes(_spread(found, encoded, height * width).unflatten(-2, (height, width))).flatten(-3, -2)
             along = along if encoded is None else along[..., encoded, :]
             score = torch.asinh(self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1)))))
