@@ -13,7 +13,7 @@ from training.data import Example, WorldSource
 from training.soft_topk import soft_topk
 
 # every example here has boxes of evidence, and none of context
-KINDS = [name for name in signals.SIGNALS if name not in ("lm", "distill_unmarked", "context")]
+KINDS = [name for name in signals.SIGNALS if name not in ("lm", "distill_unmarked", "named")]
 
 
 @pytest.fixture(scope="module")
@@ -280,53 +280,56 @@ def test_mass_compares_evidence_with_every_other_cell():
     assert signals.mass_loss(value, torch.tensor(0.5), target * 0) is None
 
 
-def test_stage_one_learns_to_keep_what_is_wanted():
+def test_what_is_wanted_learns_to_be_among_a_share_of_the_cells():
     target = torch.zeros(30)
     target[[3, 17]] = 1
-    early = torch.zeros(30, requires_grad=True)
+    value = torch.zeros(30, requires_grad=True)
     temperature = torch.tensor(0.1)
-    loss = signals.early_loss(early, temperature, target)
+    loss = signals.among_loss(value, temperature, target, 1 / 3)
     loss.backward()
     assert loss.item() == pytest.approx(math.log(3), abs=1e-4)  # every cell has a third of a place
-    assert (early.grad[target > 0] < 0).all()
-    assert (early.grad[target == 0] > 0).all()
-    assert signals.early_loss(early.detach() + 5 * target, temperature, target) < 1e-3
-    assert signals.early_loss(early, temperature, torch.zeros(30)) is None
-    assert signals.early_loss(early, temperature, torch.ones(30)) is None
+    assert (value.grad[target > 0] < 0).all()
+    assert (value.grad[target == 0] > 0).all()
+    assert signals.among_loss(value.detach() + 5 * target, temperature, target, 1 / 3) < 1e-3
+    assert signals.among_loss(value, temperature, torch.zeros(30), 1 / 3) is None
+    assert signals.among_loss(value, temperature, torch.ones(30), 1 / 3) is None
+    assert signals.among_loss(value, temperature, target, 0.05) is None  # a place and a half for two cells
     far_down = (-3 * target).requires_grad_()  # thirty temperatures below all others
-    signals.early_loss(far_down, temperature, target).backward()
+    signals.among_loss(far_down, temperature, target, 1 / 3).backward()
     assert (far_down.grad[target > 0] < -1).all()
 
 
-def test_stage_one_is_taught_to_keep_context_too_and_stage_two_is_not(tiny_config, new_model, batch_for):
-    learner = new_learner(tiny_config, new_model, "evidence,early_evidence")
+def test_stage_one_is_taught_to_keep_context_and_stage_two_by_a_signal_of_its_own(tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "evidence,early_evidence,context")
     batch = batch_for(learner)
     assert not batch["context"].any()
+    batch["evidence"] = torch.zeros_like(batch["evidence"]).index_fill(0, torch.tensor([1]), 1.0)
     plain = learner(**batch)
     batch["context"] = torch.zeros_like(batch["context"]).index_fill(0, torch.tensor([0]), 1.0)
     both = learner(**batch)
     assert both["evidence"] == plain["evidence"]
     assert both["early_evidence"] != plain["early_evidence"]
+    assert both["context"] != plain["context"]
 
 
 def test_what_a_question_names_is_guessed_for_each_image(tiny_config, new_model, batch_for):
-    learner = new_learner(tiny_config, new_model, "evidence,context")
+    learner = new_learner(tiny_config, new_model, "evidence,named")
     batch = batch_for(learner)
-    assert "context" not in learner(**batch)  # nothing is named
+    assert "named" not in learner(**batch)  # nothing is named
     batch["context"] = torch.zeros_like(batch["context"]).index_fill(0, torch.tensor([0]), 1.0)
-    first = learner(**batch)["context"]
-    assert learner(**batch)["context"] == first  # of this batch alone
+    first = learner(**batch)["named"]
+    assert learner(**batch)["named"] == first  # of this batch alone
     batch["context"] = batch["context"].roll(-1)  # the last cell of the last image
-    last = learner(**batch)["context"]
+    last = learner(**batch)["named"]
     assert last != first
     batch["query_input_ids"] = batch["query_input_ids"].clone()
     batch["query_input_ids"][0] = batch["query_input_ids"][0].flip(0)
-    assert learner(**batch)["context"] == last  # another image's question
+    assert learner(**batch)["named"] == last  # another image's question
     assert not any("names" in name for name, _ in learner.model.named_parameters())
     assert new_learner(tiny_config, new_model, "evidence").names is None
     guess, target = torch.tensor([0.0, 2.0]), torch.tensor([1.0, 0.0])
     by_hand = (5 * math.log(2) + math.log(1 + math.exp(2))) / 2
-    assert float(signals.context_loss(guess, target)) == pytest.approx(by_hand, abs=1e-5)
+    assert float(signals.named_loss(guess, target)) == pytest.approx(by_hand, abs=1e-5)
 
 
 def test_a_guess_is_measured_against_tokens_of_mean_0_and_variance_1():

@@ -46,7 +46,7 @@ class AllocatorLearner(nn.Module):
             self.guess = nn.Linear(READ_FEATURES, model.config.vision_config.out_hidden_size)
         # only to learn by, too: guesses from what a cell finds in the question whether the question names it
         self.names = None
-        if "context" in weights and self.baseline is None:
+        if "named" in weights and self.baseline is None:
             self.names = nn.Linear(layer.participation.mix.out_features, 1)
             layer.participation.mix.register_forward_hook(self._keep_found)
         self._found: list[torch.Tensor] = []  # of each image of the batch, in order
@@ -133,7 +133,7 @@ class AllocatorLearner(nn.Module):
         if self.names is not None:
             guesses = [self.names(each).squeeze(-1) for each in self._found]
             targets = [signals.evidence_target(context) for _, context in covered]
-            found["context"] = [signals.context_loss(*pair) for pair in zip(guesses, targets, strict=True)]
+            found["named"] = [signals.named_loss(*pair) for pair in zip(guesses, targets, strict=True)]
         return _means(found)
 
     def _losses_of(self, image: Scored, cells: torch.Tensor, context: torch.Tensor) -> dict[str, Callable]:
@@ -144,6 +144,7 @@ class AllocatorLearner(nn.Module):
         losses = {
             "evidence": lambda: signals.evidence_loss(value, temperature, target),
             "mass": lambda: signals.mass_loss(value, temperature, target),
+            "context": lambda: signals.among_loss(value, temperature, both, signals.CONTEXT_SHARE),
             "binarize": lambda: signals.binarize_loss(value, temperature, image.budget),
             "entropy": lambda: signals.entropy_loss(value, temperature),
         }
@@ -213,7 +214,7 @@ class AllocatorLearner(nn.Module):
 
 
 def _early_loss(image: Scored, target: torch.Tensor) -> torch.Tensor | None:
-    return signals.early_loss(image.early, image.temperature.detach(), target)
+    return signals.among_loss(image.early, image.temperature.detach(), target, signals.EARLY_SHARE)
 
 
 def _chosen(image: Scored) -> torch.Tensor:

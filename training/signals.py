@@ -23,7 +23,8 @@ SIGNALS = {
         ("teacher",),
         "the same KL, of the questions without an evidence box alone: what else could teach them",
     ),
-    "context": ((), "BCE of the cells whose labels or headers the question names, guessed from what meets it there"),
+    "context": ((), "log loss of evidence and context cells together in the soft top tenth of the scores"),
+    "named": ((), "BCE of the context cells, guessed from what each cell finds in the question"),
     "early_evidence": ((), "stage 1: log loss of evidence and context cells in the soft top third of its scores"),
     "early_distill": ((), "stage 1: the same of the cells that stage 2 chooses"),
     "early_features": ((), "stage 1: mean squared error of the visual tokens, guessed from what it reads of the cells"),
@@ -33,8 +34,9 @@ SIGNALS = {
 }
 LANGUAGE_VARIANTS = ("lm_straight_through", "lm_gates", "lm_gumbel", "lm_soft_topk")
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
-CONTEXT_WEIGHT = 5.0  # of a named cell; most are not named
-EARLY_SHARE = 1 / 3  # of the cells, that stage 1 learns to choose
+NAMED_WEIGHT = 5.0  # of a named cell; most are not named
+CONTEXT_SHARE = 1 / 10  # of the cells, that evidence and context learn to be among
+EARLY_SHARE = 1 / 3  # the same of stage 1
 _TOUCHED = 0.05  # share of a cell that evidence must cover to count
 
 
@@ -109,31 +111,33 @@ def mass_loss(value: torch.Tensor, temperature: torch.Tensor, target: torch.Tens
     return -torch.logsumexp(share[target > 0], -1)
 
 
-def early_loss(early: torch.Tensor, temperature: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:
-    """Mean -log of the shares that the soft top third of stage 1's scores gives to the cells of `target`.
+def among_loss(
+    value: torch.Tensor, temperature: torch.Tensor, target: torch.Tensor, share: float
+) -> torch.Tensor | None:
+    """Mean -log of what the soft top `share` of the cells gives to those of `target`.
 
-    Only what is lost counts: what stage 1 keeps too much of, stage 2 drops.
+    Only what is lost counts, nothing that is kept besides.
 
     Args:
-        early: (cells,) scores; temperature: scalar, in their units.
+        value: (cells,) scores; temperature: scalar, in their units.
         target: (cells,) 0 or 1.
 
     Returns:
-        A scalar, or `None` where the target is empty or does not fit into a third.
+        A scalar, or `None` where the target is empty or does not fit.
     """
-    count = EARLY_SHARE * len(early)
+    count = share * len(value)
     if not 0 < target.sum() < count:
         return None
-    # so low that a cell which stage 1 ranks far down still has a gradient
-    share = soft_topk(early, count, temperature).clamp_min(1e-30)
-    return -(share.log() * target).sum() / target.sum()
+    # so low that a cell which is ranked far down still has a gradient
+    kept = soft_topk(value, count, temperature).clamp_min(1e-30)
+    return -(kept.log() * target).sum() / target.sum()
 
 
-def context_loss(guess: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:
+def named_loss(guess: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:
     """BCE of `guess` (cells,), logits, against `target` (cells,), 0 or 1; `None` where nothing is named."""
     if not target.any():
         return None
-    return F.binary_cross_entropy_with_logits(guess, target, pos_weight=guess.new_tensor(CONTEXT_WEIGHT))
+    return F.binary_cross_entropy_with_logits(guess, target, pos_weight=guess.new_tensor(NAMED_WEIGHT))
 
 
 def guess_loss(guessed: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

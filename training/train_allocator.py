@@ -32,7 +32,7 @@ from training.signals import SIGNALS, parse_signals
 
 _OWN = "evidence=1,mass=0.5,distill_unmarked=0.3,early_evidence=1,early_distill=0.3,early_features=1"
 DEFAULT_SIGNALS = {
-    "arrcoc": f"{_OWN},context=0.5",
+    "arrcoc": f"{_OWN},named=0.5,context=0.3",
     "query_blind": _OWN,
     "vision_selector": "lm_soft_topk=1,binarize=0.5",
     "glimpse_prune": "evidence=1",
