@@ -117,7 +117,9 @@ class AdaptiveTensionBalancer(nn.Module):
         """
         scene = scene_features(scores, budget)
         summary = query.detach().float().mean(0) if len(query) else scene.new_zeros(self.question.in_features)
-        learned = self.tension(torch.cat([scene, torch.tanh(self.question(summary))]))
+        # of a batch of one: adapters such as DoRA take nothing else
+        asked = torch.tanh(self.question(summary[None]))
+        learned = self.tension(torch.cat([scene[None], asked], -1))[0]
         compress, explore, diversify = torch.tanh(
             (scene_prior(scores, budget) + learned).clamp(-_FIRMEST, _FIRMEST)
         ).unbind()

@@ -27,7 +27,7 @@ class GeneratingMixin:
         types = model_kwargs.get("mm_token_type_ids")
         grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
         whole = mask is None or mask.shape[1] == inputs_tensor.shape[1]
-        check_prompt(inputs_tensor, model_kwargs, self.config.vision_config.spatial_merge_size)
+        check_prompt(inputs_tensor, model_kwargs, self.config)
         if whole and types is not None and types.shape == inputs_tensor.shape and any(g is not None for g in grids):
             model_kwargs = {key: value for key, value in model_kwargs.items() if key != "past_key_values"}
         elif inputs_tensor.ndim == 2 and (held := held_rope_deltas(cache)) is not None:
@@ -38,7 +38,7 @@ class GeneratingMixin:
             position_ids = torch.stack([text, *(text + deltas_of(held, len(text)),) * 3])
             if not whole:
                 rope_inputs = (inputs_tensor, types, *grids)
-                placed = self.model.place_after_cache(
+                placed, _ = self.model.place_after_cache(
                     held, cache.get_seq_length(), inputs_tensor.shape, mask, rope_inputs
                 )
                 position_ids[1:, :, -inputs_tensor.shape[1] :] = placed
@@ -71,29 +71,35 @@ class GeneratingMixin:
         )
 
 
-def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, merge_size: int):
-    """Refuses what `generate()` would go on with in silence or stumble over: pruned images in a prompt of embeddings alone, a
-    cache that holds as much as the prompt or was made from other prompts, encoded images of another prompt.
+def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
+    """Refuses what `generate()` would go on with in silence or stumble over: pruned images in a prompt of embeddings alone or
+    without mm_token_type_ids, a cache that holds as much as the prompt or was made from other prompts, encoded images of
+    another prompt.
 
     Raises:
         ValueError: saying what to pass.
     """
+    merge_size = config.vision_config.spatial_merge_size
     ids, mask, cache = (model_kwargs.get(name) for name in ("input_ids", "attention_mask", "past_key_values"))
     types, grids = model_kwargs.get("mm_token_type_ids"), model_kwargs.get("image_grid_thw")
     check_encoded(model_kwargs.get("encoded_images"), grids)
-    if inputs_tensor.ndim == 3 and (ids is None or not ids.numel()) and grids is not None:
+    embedded = inputs_tensor.ndim == 3 and (ids is None or not ids.numel())
+    held = 0 if cache is None else int(cache.get_seq_length())
+    if grids is not None and (embedded or types is None) and model_kwargs.get("position_ids") is None:
         counts = model_kwargs.get("image_token_counts")
         if counts is None and types is not None:
             counts = count_placeholders(types, 1, None, grids, merge_size, None)
+        elif counts is None and not embedded and not held:
+            counts = count_placeholders(inputs_tensor, config.image_token_id, mask, grids, merge_size, None)
         if counts is not None and not torch.equal(counts.to(grids), cells_of(grids, merge_size)):
             raise ValueError(UNPLACED)
-    held = 0 if cache is None else int(cache.get_seq_length())
     if held and mask is not None and held >= mask.shape[1]:
         raise ValueError(
             f"the cache holds {held} tokens, but the prompt and its attention_mask have {mask.shape[1]}; pass the whole prompt "
             "that it was made from with what follows, or the new tokens with an attention_mask over cached and new ones"
         )
-    if held and (deltas := held_rope_deltas(cache)) is not None:
+    _, deltas = getattr(cache, "arrcoc_rope_deltas", (0, None))
+    if held and deltas is not None:
         deltas_of(deltas, len(inputs_tensor))
 
 

@@ -21,7 +21,14 @@ from .generating import GeneratingMixin
 from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
 from .participating import ParticipatoryScorer
-from .placement import check_filled, count_placeholders, hold_rope_deltas, replace_stray_placeholders
+from .placement import (
+    check_filled,
+    count_placeholders,
+    hold_rope_deltas,
+    images_end,
+    replace_stray_placeholders,
+    rope_deltas_of,
+)
 from .placing import PlacingMixin, check_placeable
 from .seeing import SeeingMixin
 
@@ -87,7 +94,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
                 )
                 pixel_values_videos = None
         features, offsets = mm_encoder_outputs.pop("image", None), None
-        cached = past_key_values is not None and past_key_values.get_seq_length() > 0
+        cached = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
             check_placeable(offsets, input_ids, position_ids)
@@ -96,6 +103,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
         # Of the embeddings, only shape and device count for positions and placeholders.
         tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]
+        rope_deltas = None
         if position_ids is None and tokens is not None:
             position_ids = self.compute_3d_position_ids(
                 input_ids=input_ids,
@@ -106,6 +114,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
                 past_key_values=past_key_values,
                 mm_token_type_ids=mm_token_type_ids,
             )
+            rope_deltas = self.rope_deltas
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
         has_vision = bool(mm_encoder_outputs) or pixel_values_videos is not None
@@ -124,8 +133,12 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             return_dict=True,
             **kwargs,
         )
-        if has_vision or not cached:
-            hold_rope_deltas(outputs.past_key_values, position_ids, attention_mask)
+        if outputs.past_key_values is not None and (has_vision or not cached):
+            batch, length = tokens.shape[0], cached + tokens.shape[1]
+            if rope_deltas is None:
+                rope_deltas = rope_deltas_of(position_ids, attention_mask, (batch, length))
+            end = images_end(input_ids, self.config, cached, length) if has_vision else 0
+            hold_rope_deltas(outputs.past_key_values, rope_deltas, end)
         return outputs
 
     def _split_offsets(self, features):

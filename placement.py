@@ -218,45 +218,67 @@ def check_filled(input_ids, mm_token_type_ids, image_token_id):
         )
 
 
-def hold_rope_deltas(cache, position_ids, attention_mask):
-    """Writes on `cache` how far the next token's position lies from its place among the tokens, with the cache's length.
+def rope_deltas_of(position_ids, attention_mask, shape) -> torch.Tensor:
+    """(batch, 1) how far the position after a prompt lies from its place among the tokens.
+
+    Args:
+        position_ids: (3 or 4, batch, length) of the prompt's last part, of 4 the first are places among the tokens; or
+            (batch, length), or `None` where each token has the position of its column, as in text alone.
+        attention_mask: (batch, length of the cache) or `None`.
+        shape: (batch, length of the cache).
+    """
+    batch, length = shape
+    masked = isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2
+    tokens = attention_mask.sum(-1) if masked else torch.full((batch,), length)
+    if position_ids is None:
+        return (length - tokens)[:, None]
+    if position_ids.ndim == 2:
+        position_ids = position_ids[None]
+    if len(position_ids) == 4:
+        tokens = position_ids[0].amax(-1) + 1
+    return (position_ids[-3:].amax(dim=(0, 2)) + 1 - tokens.to(position_ids.device))[:, None]
+
+
+def hold_rope_deltas(cache, rope_deltas: torch.Tensor, end: int) -> None:
+    """Writes on `cache` how far the position of a token behind its images lies from its place among the tokens.
 
     The cache is the only thing that a conversation hands on, so what continues it must stand there and not on the model.
 
     Args:
-        cache: the cache after the tokens of `position_ids`, or `None`.
-        position_ids: (3 or 4, batch, length); of 4, the first are places among the tokens.
-        attention_mask: (batch, length of the cache) or `None`.
+        cache: the cache after a prompt, or `None`.
+        rope_deltas: (batch, 1).
+        end: tokens up to the last image; what comes after it may be cropped and replaced.
     """
-    if cache is None or position_ids is None or position_ids.ndim != 3:
-        return
-    after = position_ids[-3:].amax(dim=(0, 2)) + 1
-    length = cache.get_seq_length()
-    if len(position_ids) == 4:
-        tokens = position_ids[0].amax(-1) + 1
-    elif isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2:
-        tokens = attention_mask.sum(-1)
-    else:
-        tokens = length
-    cache.arrcoc_rope_deltas = (int(length), (after - tokens)[:, None])
+    if cache is not None:
+        cache.arrcoc_rope_deltas = (end, rope_deltas)
 
 
 def held_rope_deltas(cache) -> torch.Tensor | None:
     """(batch, 1) the next token's position minus its place among the tokens, or `None` where the cache is empty or another's.
 
     Raises:
-        ValueError: the cache was cropped into the prompt that it was made from.
+        ValueError: the cache was cropped to before the end of its images.
     """
-    length, deltas = getattr(cache, "arrcoc_rope_deltas", (0, None))
+    end, deltas = getattr(cache, "arrcoc_rope_deltas", (0, None))
     now = 0 if deltas is None else cache.get_seq_length()
     if now == 0:
         return None
-    if now < length:
+    if now < end:
         raise ValueError(
-            f"the cache was cropped to {now} tokens, inside the prompt of {length} that it was made from; pass the whole prompt "
-            "with its images and mm_token_type_ids, or start from an empty cache"
+            f"the cache was cropped to {now} tokens, but its images end after {end}; pass the whole prompt with its images and "
+            "mm_token_type_ids, or start from an empty cache"
         )
     return deltas
+
+
+def images_end(input_ids, config, cached: int, length: int) -> int:
+    """How many tokens of a cache stand up to the last image or video: 0 for none, all `length` where the prompt's new part
+    (`input_ids`, behind `cached` tokens) is not known."""
+    if input_ids is None:
+        return length
+    seen = (input_ids == config.image_token_id) | (input_ids == config.video_token_id)
+    columns = seen.any(0).nonzero()
+    return cached + int(columns[-1]) + 1 if len(columns) else 0
 
 
 def deltas_of(held: torch.Tensor, batch: int) -> torch.Tensor:

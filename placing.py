@@ -52,9 +52,15 @@ class PlacingMixin:
         past_key_values=None,
         mm_token_type_ids=None,
     ):
-        """Qwen3-VL's, but what follows a cache is placed by the cache's own prompt, not by whichever prompt ran last."""
+        """Qwen3-VL's, but what follows a cache is placed by the cache's own prompt, not by whichever prompt ran last.
+
+        As with stock, `rope_deltas` is then (batch, 1) of this prompt, or `None` where its tokens have no other positions than
+        their columns.
+        """
         held = held_rope_deltas(past_key_values)
         if held is None:
+            if image_grid_thw is None and video_grid_thw is None and not _holds(past_key_values):
+                self.rope_deltas = None  # of an earlier prompt
             return super().compute_3d_position_ids(
                 input_ids,
                 inputs_embeds,
@@ -65,12 +71,14 @@ class PlacingMixin:
                 mm_token_type_ids,
             )
         rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
-        return self.place_after_cache(
+        position_ids, self.rope_deltas = self.place_after_cache(
             held, past_key_values.get_seq_length(), inputs_embeds.shape[:2], attention_mask, rope_inputs
         )
+        return position_ids
 
     def place_after_cache(self, rope_deltas, past_length, shape, attention_mask, rope_inputs):
-        """(3, batch, length) positions of new tokens after a cache of `past_length` tokens.
+        """(3, batch, length) positions of new tokens after a cache of `past_length` tokens, and (batch, 1) rope deltas of what
+        follows them.
 
         Args:
             rope_deltas: from `held_rope_deltas`.
@@ -79,7 +87,7 @@ class PlacingMixin:
             rope_inputs: input_ids, mm_token_type_ids, image_grid_thw and video_grid_thw of the new tokens, or `None`s.
         """
         batch, length = shape
-        start = deltas_of(rope_deltas, batch)
+        start = before = deltas_of(rope_deltas, batch)
         mask = None
         if isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2 and attention_mask.shape[1] > length:
             start = start + attention_mask[:, :-length].sum(-1, keepdim=True)
@@ -88,10 +96,10 @@ class PlacingMixin:
             start = start + past_length
         input_ids, mm_token_type_ids, *grids = rope_inputs
         if mm_token_type_ids is not None and input_ids is not None and mm_token_type_ids[:, -length:].any():
-            placed, _ = self.get_rope_index(input_ids, mm_token_type_ids[:, -length:], *grids, attention_mask=mask)
-            return placed + start
+            placed, new = self.get_rope_index(input_ids, mm_token_type_ids[:, -length:], *grids, attention_mask=mask)
+            return placed + start, before + new
         order = torch.arange(length, device=start.device) if mask is None else (mask.cumsum(-1) - 1).clamp_min(0)
-        return (start + order)[None].expand(3, -1, -1)
+        return (start + order)[None].expand(3, -1, -1), before
 
     def _place(self, offsets, position_ids, input_ids, tokens):
         """`position_ids` with each kept token's (t, row, column) added to its image's start."""
@@ -107,6 +115,10 @@ class PlacingMixin:
         position_ids = position_ids.clone()
         position_ids[-3:, mask.to(position_ids.device)] += offsets
         return position_ids
+
+
+def _holds(past_key_values) -> bool:
+    return past_key_values is not None and past_key_values.get_seq_length() > 0
 
 
 def check_placeable(offsets, input_ids, position_ids) -> None:

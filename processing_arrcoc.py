@@ -26,6 +26,7 @@ QUESTION_TURNS = ("last_user", "image")
 _QUERY_MULTIPLE = 32
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
 _SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
+_TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000.*?\U000f0001")
 _GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
@@ -211,6 +212,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
                 prompt = _MARKED.sub("", prompt)
             turns = list(_TURN.finditer(prompt))
             asked = [_plain(turn[2]) for turn in turns if turn[1] == "user"] if turns else [_plain(prompt)]
+            # what a tool gave back stands in a user's turn too, and asks nothing
+            asked = [body for body in asked if not body.startswith(_TOOL)] or asked
             last = asked[-1] if asked else ""
             for image in re.finditer(re.escape(self.image_token), prompt):
                 own = [turn for turn in turns if turn.start() <= image.start() < turn.end()]

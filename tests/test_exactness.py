@@ -308,6 +308,11 @@ REFUSALS = {
     "raw images missing": (lambda i: changed(i, texture_images=None), "texture_images"),
     "raw images of one image only": (lambda i: changed(i, texture_images=i["texture_images"][:1]), "texture_images"),
     "questions of one image only": (lambda i: changed(i, query_input_ids=i["query_input_ids"][:1]), "query_input_ids"),
+    "types missing": (lambda i: changed(i, mm_token_type_ids=None), "mm_token_type_ids"),
+    "types and counts missing": (
+        lambda i: changed(i, mm_token_type_ids=None, image_token_counts=None),
+        "mm_token_type_ids",
+    ),
     "one grid too few": (
         lambda i: changed(
             i, image_grid_thw=i["image_grid_thw"][:1], pixel_values=i["pixel_values"][: i["image_grid_thw"][0].prod()]

@@ -62,6 +62,15 @@ def test_lora_trains_saves_loads_and_merges(with_allocator, model, batch, tmp_pa
         assert merged.generate(**prompt, max_new_tokens=2).shape[0] == 2
 
 
+def test_dora_on_every_linear_layer_starts_as_its_base(model, batch):
+    peft = pytest.importorskip("peft")
+    base = copy.deepcopy(model)
+    with torch.no_grad():
+        expected = base(**batch).logits
+        wrapped = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules="all-linear", use_dora=True))
+        assert (wrapped.eval()(**batch).logits - expected).abs().max() < TOLERANCE
+
+
 def test_lora_with_the_allocator_in_train_mode_reaches_the_adapter_of_pooled_tokens(tiny_config, new_model, batch):
     peft = pytest.importorskip("peft")
     model = new_model(tiny_config(coarse_share=0.9))

@@ -172,6 +172,13 @@ def test_long_question_widens_by_a_multiple(processor, page):
         (f"<|im_start|>user\n{IMAGE}what?", 1, ["what?"], ["what?"]),
         (f"{IMAGE}what is it?", 1, ["what is it?"], ["what is it?"]),
         (f"{IMAGE}{IMAGE}", 2, ["", ""], ["", ""]),
+        # What a tool gave back asks nothing.
+        (
+            turn("user", IMAGE + "what?") + turn("user", "\n<tool_response>\n42\n</tool_response>"),
+            1,
+            ["what?"],
+            ["what?"],
+        ),
     ],
 )
 def test_question_of_each_image(processor, make_processor, page, text, images, last_user, image_turn):

@@ -1,0 +1,123 @@
+"""Caches that are handed on: a shared beginning, a cropped one, one that ends in an image; each against one pass without."""
+
+import copy
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.core
+
+TOLERANCE = 1e-5
+SYSTEM = "<|im_start|>system\nYou are a helpful reader of pages.<|im_end|>\n"
+PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
+
+
+def asked(question: str) -> str:
+    return f"{SYSTEM}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def first_logits(model, inputs, **more):
+    options = {"max_new_tokens": 1, "return_dict_in_generate": True, "output_logits": True}
+    return model.generate(**inputs, **options, **more).logits[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("before", [1, 2], ids=["after one prompt", "after two"])
+def test_a_beginning_of_text_is_shared_whatever_ran_before(before, tiny_model, processor, make_inputs, page, report):
+    model = tiny_model()
+    prefix, whole = (processor(text=[text], return_tensors="pt") for text in (SYSTEM, asked("what is the total?")))
+    expected = model(**whole).logits[:, -1]
+    model(**make_inputs([page(128, 96), page(64, 64, 1)][:before], token_budget=4))
+    cache = model(**prefix, use_cache=True).past_key_values
+    new = {"input_ids": whole["input_ids"][:, prefix["input_ids"].shape[1] :]}
+    gaps = [
+        model(**new, past_key_values=copy.deepcopy(cache)).logits[:, -1] - expected,
+        model(**new, attention_mask=whole["attention_mask"], past_key_values=copy.deepcopy(cache)).logits[:, -1]
+        - expected,
+        first_logits(model, whole, past_key_values=cache) - expected,
+    ]
+    assert report("text after a shared beginning - in one pass", max(gap.abs().max() for gap in gaps)) < TOLERANCE
+    model(**make_inputs([page(128, 96), page(64, 64, 1)][:before], token_budget=4))
+    embedded = model(inputs_embeds=model.get_input_embeddings()(whole["input_ids"]))
+    assert torch.equal(embedded.logits[:, -1], expected)
+
+
+@torch.no_grad()
+def test_an_image_follows_a_shared_beginning_of_text(tiny_model, make_inputs, page, report):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=9)
+    expected = model(**inputs).logits[:, -1]
+    model(**make_inputs([page(200, 32, 3)], token_budget=4))
+    start = int((inputs["mm_token_type_ids"][0] == 1).nonzero()[0])
+    cache = model(input_ids=inputs["input_ids"][:, :start], use_cache=True).past_key_values
+    rest = {name: value[:, start:] if name in PER_TOKEN else value for name, value in inputs.items()}
+    gap = model(**rest | {"attention_mask": inputs["attention_mask"]}, past_key_values=cache).logits[:, -1] - expected
+    assert report("image after a shared beginning - in one pass", gap.abs().max()) < TOLERANCE
+
+
+@torch.no_grad()
+def test_a_cache_of_text_is_cropped_to_what_two_prompts_share(tiny_model, processor, report):
+    model = tiny_model()
+    first, second = (
+        processor(text=[asked(text)], return_tensors="pt") for text in ("what?", "who wrote it, and when?")
+    )
+    shared = processor(text=[SYSTEM], return_tensors="pt")["input_ids"].shape[1]
+    cache = model(**first, use_cache=True).past_key_values
+    cache.crop(shared - cache.get_seq_length())
+    gap = first_logits(model, second, past_key_values=cache) - model(**second).logits[:, -1]
+    assert report("cropped to a shared beginning - in one pass", gap.abs().max()) < TOLERANCE
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("passed", ["whole prompt", "without images"])
+def test_a_cache_is_cropped_behind_its_image(passed, tiny_model, make_inputs, page, report):
+    """As prompt lookup leaves it, too, which crops what it had drafted."""
+    model = tiny_model()
+    first, second = (make_inputs([page(128, 96)], q, token_budget=9) for q in ("what is it?", "which is the longest?"))
+    second |= {name: first[name] for name in ("query_input_ids", "query_attention_mask")}  # the cells are those kept
+    expected = model(**second).logits[:, -1]
+    cache = model.generate(**first, max_new_tokens=8, prompt_lookup_num_tokens=5, return_dict_in_generate=True)
+    cache = cache.past_key_values
+    cache.crop(int((first["mm_token_type_ids"][0] == 1).nonzero()[-1]) + 2 - cache.get_seq_length())
+    if passed == "without images":
+        second = {name: second[name] for name in ("input_ids", "attention_mask")}
+    gap = first_logits(model, second, past_key_values=cache) - expected
+    assert report("cropped behind an image - in one pass", gap.abs().max()) < TOLERANCE
+    cache.crop(3 - cache.get_seq_length())
+    with pytest.raises(ValueError, match="cropped to 3 tokens, but its images end after"):
+        model(input_ids=first["input_ids"][:, :2], past_key_values=cache)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("budget", [3, "full"])
+def test_a_part_may_end_in_an_image(budget, tiny_model, make_inputs, page, report):
+    """Even where no cell at the image's far edge was kept, what follows stands behind it."""
+    model, inputs = tiny_model(), make_inputs([page(160, 96)], token_budget=budget)
+    expected = model(**inputs).logits
+    image = (inputs["mm_token_type_ids"][0] == 1).nonzero()
+    first, last = int(image[0]), int(image[-1]) + 1
+    for start in (0, first):
+        cache = None
+        if start:
+            cache = model(input_ids=inputs["input_ids"][:, :start], use_cache=True).past_key_values
+        part = {name: value[:, start:last] if name in PER_TOKEN else value for name, value in inputs.items()}
+        part["attention_mask"] = inputs["attention_mask"][:, :last]
+        cache = model(**part, past_key_values=cache, use_cache=True).past_key_values
+        gap = model(input_ids=inputs["input_ids"][:, last:], past_key_values=cache).logits - expected[:, last:]
+        assert report("after a part that ends in an image - in one pass", gap.abs().max()) < TOLERANCE
+
+
+@torch.no_grad()
+def test_guidance_runs_beside_images(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=9)
+    out = model.generate(
+        **inputs,
+        guidance_scale=1.5,
+        max_new_tokens=2,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    last = inputs["input_ids"][:, -1:]
+    with_image, without = model(**inputs).logits[:, -1].log_softmax(-1), model(last).logits[:, -1].log_softmax(-1)
+    guided = (without + 1.5 * (with_image - without))[out.scores[0].isfinite()]  # suppressed tokens are not
+    torch.testing.assert_close(out.scores[0][out.scores[0].isfinite()], guided, atol=1e-4, rtol=0)
