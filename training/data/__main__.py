@@ -22,7 +22,7 @@ def main() -> None:
     chosen = parser.parse_args()
     try:
         examples = load_examples(chosen.spec, chosen.split, chosen.seed, chosen.limit, chosen.skip_bad)
-    except ValueError as error:
+    except (ValueError, OSError, ImportError) as error:
         raise SystemExit(str(error)) from error
     for family, count in sorted(Counter(example.family for example in examples).items()):
         print(f"{count:8} {family}")

@@ -17,7 +17,13 @@ LISTED = 5  # problems of one kind that a report spells out
 REQUIRED = ("question", "answers")
 OPTIONAL = ("evidence", "context", "family")
 MAX_ASPECT = 200  # Qwen-VL's processors refuse longer strips
-_PLACEHOLDERS = ("<|image_pad|>", "<|video_pad|>")  # of Qwen-VL's prompts
+_MARKS = {  # of Qwen-VL's prompts
+    "<|image_pad|>": "stands for a picture",
+    "<|video_pad|>": "stands for a video",
+    "<|im_start|>": "begins a turn",
+    "<|im_end|>": "ends a turn",
+}
+_OTHER_WORDS = ("content", "contents", "contest")  # as like `context` as its misspellings are
 _OTHER_NAMES = {
     "file_name": ("filename", "file", "image", "image_path", "path", "picture"),
     "question": ("query", "prompt", "text", "utterance"),
@@ -46,12 +52,14 @@ class Problems:
         self.source = source
         self.found: list[Problem] = []
         self.records: Counter[str] = Counter()  # of each record the first reason, which it is left out for
+        self.unread = False  # whether there are records that could not even be counted
 
-    def add(self, place: str, reason: str, message: str) -> None:
-        """Notes a problem of the record at `place`."""
+    def add(self, place: str, reason: str, message: str, unread: bool = False) -> None:
+        """Notes a problem of the record at `place`; `unread` if records behind it can't be read, so that none may be left out."""
         if not any(problem.place == place for problem in self.found[-8:]):
             self.records[reason] += 1
         self.found.append(Problem(place, reason, message))
+        self.unread |= unread
 
     def report(self) -> str:
         """The problems by kind, `LISTED` of each spelt out and the rest counted."""
@@ -62,16 +70,19 @@ class Problems:
             lines += [f"    {problem.place}: {problem.message}" for problem in listed]
             if count > LISTED:
                 lines.append(f"    ... and {count - LISTED} more")
-        lines.append("Correct these, or pass skip_bad to leave the records out.")
+        if self.unread:
+            lines.append("Correct these; skip_bad doesn't leave out what can't be read.")
+        else:
+            lines.append("Correct these, or pass skip_bad to leave the records out.")
         return "\n".join(lines)
 
     def settle(self, kept: int, skip_bad: bool) -> dict[str, int]:
         """The number of left-out records by reason, printed to stderr.
 
         Raises:
-            DataError: there are problems and `skip_bad` is false, or no record is left.
+            DataError: there are problems and `skip_bad` is false or something could not be read, or no record is left.
         """
-        if self.found and not skip_bad:
+        if self.found and (self.unread or not skip_bad):
             raise DataError(self.report())
         if self.found:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.records.most_common())
@@ -102,11 +113,20 @@ def check_columns(record: Mapping, place: str, problems: Problems, required: Ite
             problems.add(place, "missing column", f"there is no {name!r}; {hint}")
             complete = False
     for name in OPTIONAL:
-        near = difflib.get_close_matches(name, [str(column).lower() for column in unknown], n=1, cutoff=0.8)
-        if name not in record and near:
-            problems.add(place, "misnamed column", f"{near[0]!r} seems to be {name!r}; rename it")
+        misspelt = _misspelt(name, unknown)
+        if name not in record and misspelt is not None:
+            problems.add(place, "misnamed column", f"{misspelt!r} seems to be {name!r}; rename it")
             complete = False
     return complete
+
+
+def _misspelt(name: str, unknown: Iterable[str]) -> str | None:
+    """The column that is `name` but for a slip, or None."""
+    lowered = {column.lower(): column for column in unknown}
+    # an id is neither a box nor a group
+    slips = [column for column in lowered if column not in _OTHER_WORDS and not column.endswith("_id")]
+    close = difflib.get_close_matches(name, slips, n=1, cutoff=0.8)
+    return lowered[close[0]] if close else None
 
 
 def check_record(record: Mapping, place: str, problems: Problems) -> dict | None:
@@ -120,7 +140,9 @@ def check_record(record: Mapping, place: str, problems: Problems) -> dict | None
         problems.add(place, "empty question", "question has no text")
     else:
         _check_text("question", question, place, problems)
-    if not (family is None or isinstance(family, str)):
+    if isinstance(family, str):
+        _check_text("family", family, place, problems)
+    elif family is not None:
         problems.add(place, "wrong type", f"family is {_shown(family)}; give a text, or leave it out")
     answers = _answers(record["answers"], place, problems)
     boxes = {name: _boxes(name, record.get(name), place, problems) for name in ("evidence", "context")}
@@ -145,14 +167,16 @@ def _answers(value, place: str, problems: Problems) -> tuple[str, ...]:
 
 
 def _check_text(name: str, text: str, place: str, problems: Problems) -> None:
-    """Notes a text that a tokenizer refuses, or takes for a picture's place."""
+    """Notes a text that can't be tokenized or written to a file, or that holds a mark of the prompt's own."""
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
         problems.add(
             place, "bad text", f"{name} holds half of a character (a lone surrogate): {_shown(text)}; correct it"
         )
-    for mark in _PLACEHOLDERS:
+    if "\0" in text:
+        problems.add(place, "bad text", f"{name} holds a NUL character: {_shown(text)}; take it out")
+    for mark, meaning in _MARKS.items():
         if mark in text:
-            problems.add(place, "bad text", f"{name} holds {mark}, which stands for a picture; take it out")
+            problems.add(place, "bad text", f"{name} holds {mark}, which {meaning}; take it out")
 
 
 def _boxes(name: str, value, place: str, problems: Problems) -> tuple:
@@ -186,11 +210,14 @@ def _is_finite(number) -> bool:
 
 
 def check_boxes(boxes, size: tuple[int, int], place: str, problems: Problems) -> bool:
-    """Whether all boxes lie inside of a picture of `size` (width, height) as it is shown; notes those that don't."""
-    outside = [box for box in boxes if box[0] < 0 or box[1] < 0 or box[2] > size[0] or box[3] > size[1]]
-    for box in outside:
-        problems.add(place, "bad box", f"the box {list(box)} leaves the picture of {size[0]} x {size[1]} pixels")
-    return not outside
+    """Whether all boxes lie inside of a picture of `size` (width, height) as it is shown, in pixels; notes those that don't."""
+    before, picture = len(problems.found), f"the picture of {size[0]} x {size[1]} pixels"
+    for box in boxes:
+        if box[0] < 0 or box[1] < 0 or box[2] > size[0] or box[3] > size[1]:
+            problems.add(place, "bad box", f"the box {list(box)} leaves {picture}")
+        elif max(box) <= 1 < max(size):
+            problems.add(place, "bad box", f"the box {list(box)} seems to hold shares of {picture}; give pixels")
+    return len(problems.found) == before
 
 
 def picture_size(picture) -> tuple[int, int] | str:

@@ -1,8 +1,10 @@
 """Datasets of the Hugging Face Hub, by name, with a column mapping."""
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from io import BytesIO
 from itertools import islice
 from random import Random
@@ -11,7 +13,16 @@ from PIL import Image
 from torch.utils.data import IterableDataset
 
 from arrcoc.picture import to_rgb
-from training.data.check import OPTIONAL, DataError, Problems, check_boxes, check_record, near_name, picture_size
+from training.data.check import (
+    OPTIONAL,
+    DataError,
+    Duplicates,
+    Problems,
+    check_boxes,
+    check_record,
+    near_name,
+    picture_size,
+)
 from training.data.examples import Example, Examples
 
 _REQUIRED = ("image", "question", "answers")
@@ -63,25 +74,28 @@ def load_hub(
         seed: of the choice that `limit` makes without streaming.
 
     Raises:
-        DataError: a column that isn't there, with those that are, or bad rows, each with its number.
+        DataError: a dataset that can't be read; a column that isn't there, with those that are, or holds no pictures; bad
+            rows, each with its number.
         ImportError: the library `datasets` is missing.
     """
     if streaming and limit is None:
-        raise ValueError("streaming=True reads an unknown number of rows: pass a limit, or use HubStream")
+        raise ValueError(
+            "streaming=True reads an unknown number of rows: pass a limit (--limit N), or leave streaming out to download all of it"
+        )
     rows, split = _open(name, split, config, revision, streaming)
     chosen = _choose_columns(rows, columns or {}, name)
-    rows = _undecoded(rows, chosen)
-    problems = Problems(f"hub:{name}[{split}]")
+    rows = _undecoded(rows, chosen, name)
+    problems, duplicates = Problems(f"hub:{name}[{split}]"), Duplicates()
     order = range(len(rows)) if not streaming else ()
     if limit is not None and not streaming and limit < len(rows):
         order = Random(seed).sample(order, len(rows))
     numbered = ((index, rows[index]) for index in order) if not streaming else enumerate(rows)
     kept = []
-    for index, row in numbered:
+    for index, row in _read(numbered, name):
         if limit is not None and len(kept) == limit:
             break
         picture = _HeldPicture(row[chosen["image"]]) if streaming else _RowPicture(rows, index, chosen["image"])
-        example = _checked(row, chosen, picture, f"{problems.source}:row {index}", problems)
+        example = _checked(row, chosen, picture, f"{problems.source}:row {index}", problems, duplicates)
         if example is not None:
             kept.append((index, example))
     left_out = problems.settle(len(kept), skip_bad)
@@ -92,8 +106,8 @@ class HubStream(IterableDataset):
     """The examples of a streamed Hub dataset, each checked when it comes; arguments as `load_hub`.
 
     The columns are checked at once. A bad row raises `DataError`, or is left out where `skip_bad` is set: `left_out` counts
-    them by reason (of this process). Rows are shared out over `processes` and over DataLoader workers by `datasets`;
-    `start` leaves out the first rows of each.
+    them by reason (of this process). A question that comes twice is not noticed. Rows are shared out over `processes` and
+    over DataLoader workers by `datasets`; `start` leaves out the first rows of each.
     """
 
     def __init__(
@@ -101,14 +115,16 @@ class HubStream(IterableDataset):
     ):  # fmt: skip
         rows, split = _open(name, split, config, revision, streaming=True)
         self.columns = _choose_columns(rows, columns or {}, name)
-        rows = _undecoded(rows, self.columns)
+        rows = _undecoded(rows, self.columns, name)
         if processes > 1:
             rows = importlib.import_module("datasets.distributed").split_dataset_by_node(rows, rank, processes)
-        self.rows, self.source, self.start, self.skip_bad = rows, f"hub:{name}[{split}]", start, skip_bad
+        self.rows, self.name, self.start, self.skip_bad = rows, name, start, skip_bad
+        self.source = f"hub:{name}[{split}]"
         self.left_out: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Example]:
-        for index, row in enumerate(islice(self.rows, self.start, None), start=self.start):
+        numbered = enumerate(islice(self.rows, self.start, None), start=self.start)
+        for index, row in _read(numbered, self.name):
             problems = Problems(self.source)
             picture = _HeldPicture(row[self.columns["image"]])
             example = _checked(row, self.columns, picture, f"{self.source}:row {index}", problems)
@@ -122,30 +138,45 @@ class HubStream(IterableDataset):
 
 
 def _open(name: str, split: str, config: str | None, revision: str | None, streaming: bool):
-    """The rows of a split and the name that the dataset has for it."""
+    """The rows of a split, whose columns are known, and the name that the dataset has for it."""
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as error:
         raise ImportError("Hub datasets need the library `datasets`; run: pip install 'arrcoc[train]'") from error
-    try:
+    with _refused(name, f"loaded (config={config}, revision={revision}); check its name, the network and its files"):
         parts = datasets.load_dataset(name, config, revision=revision, streaming=streaming)
-    except (ValueError, OSError) as error:
-        raise DataError(
-            f"the dataset {name!r} can't be loaded (config={config}, revision={revision}): {error}"
-        ) from error
     for wanted in (split, *_SPLITS.get(split, ())):
         if wanted in parts:
-            return parts[wanted], wanted
+            rows = parts[wanted]
+            with _refused(name):
+                return (rows._resolve_features() if rows.features is None else rows), wanted
     raise DataError(
         f"the dataset {name!r} has no split {split!r}; it has {', '.join(parts)}: pass one of them as split"
     )
+
+
+@contextmanager
+def _refused(name: str, what: str = "read; correct its files, or load them anew if they are cut off") -> Iterator[None]:
+    """Makes a `DataError` of what `datasets` raises, which are also errors of its own and of Arrow."""
+    own = importlib.import_module("datasets.exceptions")
+    try:
+        yield
+    except (own.DatasetsError, ValueError, OSError, TypeError, NotImplementedError) as error:
+        # that one says of itself only that there was an error
+        cause = error.__cause__ if isinstance(error, own.DatasetGenerationError) else None
+        raise DataError(f"the dataset {name!r} can't be {what}: {cause or error}") from error
+
+
+def _read(numbered: Iterable[tuple[int, Mapping]], name: str) -> Iterator[tuple[int, Mapping]]:
+    with _refused(name):
+        yield from numbered
 
 
 def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, str]:
     unknown = [field for field in columns if field not in (*_REQUIRED, *OPTIONAL)]
     if unknown:
         raise DataError(f"{unknown[0]!r} can't be mapped; the fields are {', '.join((*_REQUIRED, *OPTIONAL))}")
-    present = list(rows.column_names or (rows._resolve_features().column_names or ()))
+    present = list(rows.column_names or ())
     chosen, lacking = {}, []
     for field in (*_REQUIRED, *OPTIONAL):
         column = columns.get(field, field)
@@ -159,11 +190,30 @@ def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, st
     return chosen
 
 
-def _undecoded(rows, chosen: Mapping[str, str]):
+def _undecoded(rows, chosen: Mapping[str, str], name: str):
     """`rows` with the wanted columns alone, and pictures as {"bytes", "path"}, which are opened like any other picture."""
     datasets = importlib.import_module("datasets")
+    column = chosen["image"]
+    if not _holds_pictures(rows.features[column], datasets):
+        raise DataError(
+            f"the dataset {name!r} has {rows.features[column]} in its column {column!r}, not one picture a row; map another "
+            f"as image=COLUMN. Its columns are {', '.join(rows.column_names)}"
+        )
     rows = rows.select_columns(list(dict.fromkeys(chosen.values())))
-    return rows.cast_column(chosen["image"], datasets.Image(decode=False))
+    with _refused(name):
+        return rows.cast_column(column, datasets.Image(decode=False))
+
+
+def _holds_pictures(feature, datasets) -> bool:
+    """Whether a column of this type casts to pictures: encoded ones, paths, or arrays of pixels."""
+    if isinstance(feature, dict):
+        return bool({"bytes", "path"} & feature.keys())
+    inner = feature
+    while isinstance(inner, (datasets.List, datasets.LargeList)):
+        inner = inner.feature
+    if isinstance(inner, datasets.Value):  # a text or bytes by themselves, numbers in lists
+        return (inner.dtype.removeprefix("large_") in ("string", "binary")) == (inner is feature)
+    return isinstance(feature, (datasets.Image, datasets.Array2D, datasets.Array3D))
 
 
 def _decode(value) -> Image.Image:
@@ -174,12 +224,26 @@ def _decode(value) -> Image.Image:
         return to_rgb(image, value.get("path") or "the picture")
 
 
-def _checked(row: Mapping, chosen: Mapping[str, str], picture, place: str, problems: Problems) -> Example | None:
+def _checked(
+    row: Mapping,
+    chosen: Mapping[str, str],
+    picture,
+    place: str,
+    problems: Problems,
+    duplicates: Duplicates | None = None,
+) -> Example | None:
     record = {field: row[column] for field, column in chosen.items() if field != "image"}
     fields = check_record(record, place, problems)
     size = picture_size(picture)
     if isinstance(size, str):
         problems.add(place, "unreadable picture", size)
     elif fields is not None and check_boxes((*fields["evidence"], *fields["context"]), size, place, problems):
-        return Example(picture, **fields, name=place)
+        shown = _identity(row[chosen["image"]])
+        if duplicates is None or duplicates.check(shown, fields["question"], place, problems):
+            return Example(picture, **fields, name=place)
     return None
+
+
+def _identity(value: Mapping) -> str:
+    """What the pictures of rows are told apart by: a digest of their bytes, or their path."""
+    return blake2b(value["bytes"]).hexdigest() if value["bytes"] else value["path"]

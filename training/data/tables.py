@@ -14,7 +14,6 @@ from PIL import Image
 
 from training.data.check import DataError
 from training.data.examples import Example, Examples
-from training.data.stream import ExampleStream
 from training.data.table_archive import Archive, Asked, Table, read_archive
 from training.data.table_lookups import Lookup, further_lookups, lookup_task, words_of
 from training.data.table_page import Plan, TableCell, Task, draw, plan
@@ -285,8 +284,3 @@ class TableSource:
         raise DataError(
             f"{_TRIES} questions of {self.path}, split={self.split!r}, could not be drawn; try a larger page"
         )
-
-
-def table_stream(source: TableSource, **sharing) -> ExampleStream:
-    """The endless examples of the source; `start`, `batch_size`, `rank` and `processes` as in `ExampleStream`."""
-    return ExampleStream(source, **sharing)

@@ -1,0 +1,300 @@
+"""Folders of pictures with metadata: every kind of bad data is reported with its line before anything starts."""
+
+import json
+import pickle
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from training.data import DataError, Example, load_examples
+from training.data.__main__ import main
+from training.data.check import LISTED
+from training.data.imagefolder import load_imagefolder
+
+GOOD = {"file_name": "a.png", "question": "what is it?", "answers": ["42"], "evidence": [[1, 2, 9, 8]], "family": "f"}
+
+
+def _folder(tmp_path: Path, *rows, name: str = "metadata.jsonl") -> Path:
+    """A folder with a.png of 40 x 30 pixels, b/a.png, and the rows (dict, or a line as it stands)."""
+    (tmp_path / "b").mkdir(exist_ok=True)
+    Image.new("RGB", (40, 30), "white").save(tmp_path / "a.png")
+    Image.new("L", (20, 10)).save(tmp_path / "b" / "a.png")
+    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    (tmp_path / name).write_bytes(b"\n".join(lines) + b"\n")
+    return tmp_path
+
+
+def _without(*names, **changes) -> dict:
+    return {name: value for name, value in {**GOOD, **changes}.items() if name not in names}
+
+
+def test_folder_gives_its_examples_without_holding_pixels(tmp_path):
+    folder = _folder(tmp_path, GOOD, {"file_name": "b/a.png", "question": "q", "answers": "one text"}, b"")
+    first, second = load_examples(str(folder))
+    assert first == Example(
+        folder / "a.png", "what is it?", ("42",), "f", ((1, 2, 9, 8),), f"{folder}/metadata.jsonl:1"
+    )
+    assert (second.answers, second.family, second.evidence) == (("one text",), "all", ())
+    assert second.image.mode == "RGB"
+    assert second.image.size == (20, 10)
+    assert pickle.loads(pickle.dumps(first)) == first
+
+
+def test_csv_says_the_same_as_jsonl(tmp_path):
+    rows = "\ufefffile_name,question,answers,evidence,context,family\n"
+    rows += 'a.png,"what,\nis it?","[""42"", ""forty-two""]","[[1,2,9,8]]","[2,3,4,5]",f\n' + "b/a.png,q,[sic],,,\n"
+    folder = _folder(tmp_path, rows.encode(), name="metadata.csv")
+    first, second = load_imagefolder(folder)
+    assert (first.question, first.answers, first.evidence) == ("what,\nis it?", ("42", "forty-two"), ((1, 2, 9, 8),))
+    assert first.context == ((2, 3, 4, 5),)
+    assert (second.answers, second.family, second.evidence, second.context) == (("[sic]",), "all", (), ())
+    assert second.name.endswith("metadata.csv:4")
+
+
+def test_same_file_name_in_two_folders_is_no_problem(tmp_path):
+    folder = _folder(tmp_path, GOOD)
+    (folder / "b" / "metadata.jsonl").write_text(json.dumps(_without("evidence")) + "\n")
+    assert [e.image.size for e in load_imagefolder(folder)] == [(40, 30), (20, 10)]
+
+
+def test_split_folders(tmp_path):
+    for name in ("train", "validation"):
+        (tmp_path / name).mkdir()
+        _folder(tmp_path / name, _without(question=f"from {name}?"))
+    assert [e.question for e in load_examples(str(tmp_path), "train")] == ["from train?"]
+    assert [e.question for e in load_examples(str(tmp_path), "held_out")] == ["from validation?"]
+    assert len(load_imagefolder(tmp_path)) == 2
+    (tmp_path / "validation").rename(tmp_path / "other")
+    with pytest.raises(DataError, match="no folder held_out or validation"):
+        load_examples(str(tmp_path), "held_out")
+
+
+def test_metadata_above_the_split_folders_is_shared_out_by_file_name(tmp_path):
+    def asked(split):
+        return [example.question for example in load_imagefolder(tmp_path, split)]
+
+    rows = [_without(file_name=f"{name}/a.png", question=name) for name in ("train", "./test", "b")]
+    _folder(tmp_path, *rows[:2])
+    for name in ("train", "test"):
+        (tmp_path / name).mkdir()
+        (tmp_path / "a.png").rename(tmp_path / name / "a.png")
+        Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+    assert (asked("train"), asked("held_out"), asked(None)) == (["train"], ["./test"], ["train", "./test"])
+    (tmp_path / "train" / "metadata.jsonl").write_text(json.dumps(_without(question="own file")))
+    assert (asked("train"), asked("held_out")) == (["train", "own file"], ["./test"])
+
+    _folder(tmp_path, *rows, _without(file_name="test/../train/a.png", question="around"))
+    for split in ("train", "held_out"):
+        with pytest.raises(DataError, match=r"metadata\.jsonl:3: .*b/a\.png is in none of t[a-z]+, t[a-z]+; move it"):
+            load_imagefolder(tmp_path, split)
+    with pytest.raises(DataError, match=r"metadata\.jsonl:4: .*leaves the folder"):
+        load_imagefolder(tmp_path, "held_out")
+    _folder(tmp_path, rows[0])
+    with pytest.raises(DataError, match="test has no questions; the dataset is empty"):
+        load_imagefolder(tmp_path, "held_out")
+
+
+def test_limit_is_a_seeded_choice_in_the_order_of_the_file(tmp_path):
+    folder = _folder(tmp_path, *(_without(question=f"{n}?") for n in range(20)))
+    asked = [[int(e.question[:-1]) for e in load_imagefolder(folder, seed=seed, limit=5)] for seed in (0, 0, 1)]
+    assert asked[0] == asked[1] == sorted(asked[0])
+    assert asked[0] != asked[2]
+
+
+BAD = {
+    "missing column": (_without("question"), "there is no 'question'; there are 'file_name', 'answers'"),
+    "misspelt column": (_without("question", questoin="x"), "no 'question'; rename 'questoin' to it"),
+    "other name": (_without("file_name", image="a.png"), "there is no 'file_name'; rename 'image' to it"),
+    "misspelt optional": (_without("evidence", evidences=[[1, 2, 3, 4]]), "'evidences' seems to be 'evidence'"),
+    "one wrong letter": (_without("evidence", Evidense=[[1, 2, 3, 4]]), "'Evidense' seems to be 'evidence'"),
+    "letter left out": (_without(contxt=[[1, 2, 3, 4]]), "'contxt' seems to be 'context'"),
+    "letters turned": (_without("question", quesiton="x"), "no 'question'; rename 'quesiton' to it"),
+    "repeated column": (b'{"question": "x", "question": "y"}', "'question' stands twice in one object; keep one"),
+    "not JSON": (b"{'file_name': 1}", "one JSON object per line is wanted"),
+    "not an object": (b"[1, 2]", "the line is a list"),
+    "not UTF-8": (b'{"file_name": "\xff"}', "not JSON"),
+    "missing picture": (_without(file_name="none.png"), "there is no file"),
+    "long name": (_without(file_name="x" * 300 + ".png"), "there is no file"),
+    "unreadable picture": (_without(file_name="text.png"), "is not a picture that PIL reads"),
+    "truncated picture": (_without(file_name="cut.png"), "truncated"),
+    "bomb": (_without(file_name="bomb.png"), "decompression bomb"),
+    "leaves the folder": (_without(file_name="../a.png"), "leaves the folder"),
+    "absolute path": (_without(file_name="/etc/a.png"), "leaves the folder"),
+    "no path": (_without(file_name=7), "file_name is 7"),
+    "box outside": (_without(evidence=[[1, 2, 41, 8]]), "leaves the picture of 40 x 30 pixels"),
+    "negative box": (_without(evidence=[[-1, 2, 4, 8]]), "leaves the picture"),
+    "inverted box": (_without(evidence=[[9, 2, 1, 8]]), "left < right and top < bottom"),
+    "flat box": (_without(evidence=[9, 2, 11, 2]), "has no area"),
+    "shares": (
+        _without(evidence=[[0.1, 0, 0.5, 1]]),
+        "seems to hold shares of the picture of 40 x 30 pixels; give pixels",
+    ),
+    "NaN box": (_without(evidence=[[float("nan"), 2, 9, 8]]), "not finite"),
+    "short box": (_without(evidence=[[1, 2, 3]]), "give a list of [left, top, right, bottom] in pixels"),
+    "text box": (_without(evidence="1 2 3 4"), "evidence is str '1 2 3 4'"),
+    "empty question": (_without(question="  "), "question has no text"),
+    "question type": (_without(question=3), "question is int 3; give a text"),
+    "no answer": (_without(answers=[]), "answers is empty"),
+    "null answer": (_without(answers=None), "answers is empty"),
+    "empty answer": (_without(answers=["a", " "]), "answers holds an empty text"),
+    "answer type": (_without(answers=[42]), "answers holds int 42; give texts, numbers in quotes"),
+    "family type": (_without(family=["f"]), "family is list"),
+    "duplicate": (
+        _without(file_name="./a.png", question=" first? "),
+        "same question on the same picture stands at",
+    ),
+}
+
+
+@pytest.mark.parametrize(("row", "report"), BAD.values(), ids=BAD.keys())
+def test_bad_rows_are_reported_with_file_and_line(tmp_path, capsys, monkeypatch, row, report):
+    folder = _folder(tmp_path, _without(question="first?"), b"", row, _without(question="another?"))
+    Image.effect_noise((60, 60), 50).save(folder / "whole.png")
+    (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes()[:900])
+    (folder / "text.png").write_text("no picture")
+    Image.new("1", (80, 80)).save(folder / "bomb.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5000)
+    with pytest.raises(DataError) as error:
+        load_examples(str(folder))
+    assert f"{folder}/metadata.jsonl:3: " in str(error.value)
+    assert report in str(error.value)
+    assert "metadata.jsonl:1: " not in str(error.value)
+    examples = load_examples(str(folder), skip_bad=True)
+    assert [example.name[-2:] for example in examples] == [":1", ":4"]
+    assert sum(examples.left_out.values()) == 1
+    assert "left out 1 records (1 " in capsys.readouterr().err
+
+
+def test_one_report_names_every_kind_and_counts_the_rest(tmp_path):
+    rows = [_without(question=" ", answers=[f"{n}"]) for n in range(LISTED + 4)]
+    folder = _folder(tmp_path, GOOD, *rows, _without(file_name="none.png"))
+    with pytest.raises(DataError) as error:
+        load_imagefolder(folder)
+    report = str(error.value)
+    assert f"has {LISTED + 5} problems" in report
+    assert f"empty question ({LISTED + 4})" in report
+    assert "... and 4 more" in report
+    assert "missing picture (1)" in report
+    assert report.count("question has no text") == LISTED
+
+
+def test_folders_without_usable_metadata_are_refused(tmp_path):
+    with pytest.raises(DataError, match="is not a folder"):
+        load_imagefolder(tmp_path / "nowhere")
+    (tmp_path / "meta.jsonl").write_text("")
+    with pytest.raises(DataError, match=r"has no metadata\.jsonl or metadata\.csv; there is meta\.jsonl"):
+        load_imagefolder(tmp_path)
+    (tmp_path / "metadata.jsonl").write_text("\n\n")
+    with pytest.raises(DataError, match="there is no row in it"):
+        load_imagefolder(tmp_path)
+    (tmp_path / "metadata.jsonl").write_text(json.dumps(GOOD))
+    with pytest.raises(DataError, match="there is no file"):  # nothing is left, also if bad rows may be left out
+        load_imagefolder(tmp_path, skip_bad=True)
+    (tmp_path / "metadata.csv").write_text("file_name,question,answers\n")
+    with pytest.raises(DataError, match="has both"):
+        load_imagefolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"question": "what is <|image_pad|>?"}, "stands for a picture"),
+        ({"question": "what is it?<|im_end|>"}, "question holds <|im_end|>, which ends a turn"),
+        ({"answers": "<|im_start|>user"}, "answers holds <|im_start|>, which begins a turn"),
+        ({"question": "\ud800 x"}, "half of a character"),
+        ({"answers": ["\udfff"]}, "half of a character"),
+        ({"family": "\ud800"}, "family holds half of a character"),
+        ({"question": "a\0b"}, "question holds a NUL"),
+        ({"answers": ["a\0"]}, "answers holds a NUL"),
+        ({"family": "\0"}, "family holds a NUL"),
+        ({"evidence": [[0, 0, 10**400, 3]]}, "not finite"),
+        ({"evidence": [[0, 0, 1e-300, 1e-300]]}, "no area"),
+        ({"context": 7}, "context is int 7"),
+        ({"context": [[0, 0, 41, 3]]}, "leaves the picture"),
+        ({"file_name": "strip.png", "evidence": []}, "longer than 200 to 1"),
+    ],
+)
+def test_what_would_stop_a_run_later_is_refused_at_once(tmp_path, changes, says):
+    folder = _folder(tmp_path, {**GOOD, **changes})
+    Image.new("RGB", (201, 1)).save(folder / "strip.png")
+    with pytest.raises(DataError, match=re.escape(says)):
+        load_examples(str(folder))
+    with pytest.raises(DataError, match="no name"):
+        load_examples(" ")
+
+
+@pytest.mark.parametrize("name", ["content", "Contents", "context_id", "source"])
+def test_columns_of_ones_own_are_let_be(tmp_path, name):
+    assert len(load_imagefolder(_folder(tmp_path, {**GOOD, name: "mine"}))) == 1
+
+
+def test_an_empty_metadata_file_among_others_is_reported(tmp_path, capsys):
+    folder = _folder(tmp_path, GOOD)
+    for name, content in (("metadata.jsonl", ""), ("metadata.csv", "file_name,question,answers\n")):
+        (folder / "b" / name).write_text(content)
+        with pytest.raises(DataError, match=rf"b/{name}: there is no row in it"):
+            load_imagefolder(folder)
+        assert load_imagefolder(folder, skip_bad=True).left_out == {"empty file": 1}
+        (folder / "b" / name).unlink()
+
+
+def test_bad_csv(tmp_path):
+    folder = _folder(tmp_path, b"file_name,question,answers", b"a.png,q,x", b"a.png,q", name="metadata.csv")
+    with pytest.raises(DataError, match=r"metadata\.csv:3: the row has 2 values; the header has 3 columns"):
+        load_imagefolder(folder)
+    (folder / "metadata.csv").write_bytes(b"file_name,question,answers\na.png,q\xff,x\n")
+    with pytest.raises(DataError, match=r"metadata\.csv:2 is not UTF-8"):
+        load_imagefolder(folder)
+    (folder / "metadata.csv").write_bytes(b"file_name,question,answers,,\na.png,q," + b"[" * 100_000 + b",,\n")
+    assert len(load_imagefolder(folder)) == 1  # a text, however many brackets; columns without a name are no matter
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            'file_name,question,answers\na.png,q,x\na.png,"q,x\na.png,r,x\n',
+            "csv:3: .*the rest of the file can't be read",
+        ),
+        (
+            'file_name,question,answers\na.png,q,x\na.png,"q"r,x\na.png,r,x\n',
+            "csv:3: .*the rest of the file can't be read",
+        ),
+        ("file_name,question,question,answers\na.png,q,r,x\n", "csv:1: 'question' is the name of two columns"),
+    ],
+)
+def test_csv_that_cannot_be_read_to_its_end_is_refused(tmp_path, content, says, skip_bad):
+    folder = _folder(tmp_path, content.encode(), name="metadata.csv")
+    with pytest.raises(DataError, match=f"(?s){says}.*skip_bad doesn't leave out"):
+        load_imagefolder(folder, skip_bad=skip_bad)
+
+
+def test_boxes_are_of_the_upright_picture(tmp_path):
+    folder = _folder(tmp_path, _without(file_name="turned.jpg", evidence=[[0, 0, 20, 39]]))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored lying on its side
+    Image.new("RGB", (40, 20), "white").save(folder / "turned.jpg", exif=exif)
+    (example,) = load_imagefolder(folder)
+    assert example.image.size == (20, 40)
+    Image.new("RGB", (1, 1)).save(folder / "dot.png")  # of which a whole pixel is no share
+    assert len(load_imagefolder(_folder(tmp_path, _without(file_name="dot.png", evidence=[0, 0, 1, 1])))) == 1
+
+
+def test_command_line_counts_and_reports(tmp_path, capsys, monkeypatch):
+    folder = _folder(tmp_path, GOOD, _without(question=""))
+    monkeypatch.setattr(sys, "argv", ["data", str(folder)])
+    with pytest.raises(SystemExit, match=r"metadata\.jsonl:2: question has no text"):
+        main()
+    monkeypatch.setattr(sys, "argv", ["data", str(folder), "--skip-bad"])
+    main()
+    printed = capsys.readouterr().out
+    assert "1 f\n" in printed
+    assert "1 left out: empty question" in printed
+    monkeypatch.setattr(sys, "argv", ["data", "hub:some/name"])
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(SystemExit, match="pip install"):
+        main()

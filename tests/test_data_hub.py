@@ -1,0 +1,148 @@
+"""Hub datasets with mapped columns, on local parquet files; what the library raises comes out as a report."""
+
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from training.data import DataError, load_examples
+from training.data.hub import HubStream, load_hub
+
+
+@pytest.fixture
+def parquet(tmp_path, monkeypatch) -> Path:
+    datasets = pytest.importorskip(
+        "datasets", reason="the library datasets is not installed: pip install 'arrcoc[train]'"
+    )
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    pictures = []
+    for number in range(4):
+        file = tmp_path / f"{number}.png"
+        Image.new("RGB", (32, 16), (number * 40, 0, 0)).save(file)
+        pictures.append({"bytes": file.read_bytes(), "path": file.name})
+    rows = {
+        "img": pictures,
+        "query": ["a?", "b?", "c?", "d?"],
+        "answers": [["1"], ["2", "two"], ["3"], ["4"]],
+        "bbox": [[[0, 0, 8, 8]], [[8, 8, 32, 16]], [[0, 0, 2, 1]], [[0.5, 0, 2, 1]]],
+    }
+    features = datasets.Features(
+        img=datasets.Image(), query=datasets.Value("string"), answers=datasets.List(datasets.Value("string")),
+        bbox=datasets.List(datasets.List(datasets.Value("float32"))),
+    )  # fmt: skip
+    (tmp_path / "data").mkdir()
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
+    return tmp_path / "data"
+
+
+MAPPING = {"image": "img", "question": "query", "evidence": "bbox"}
+QUERY = "image=img&question=query&evidence=bbox"
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_parquet_with_mapped_columns(parquet, streaming):
+    examples = load_hub(str(parquet), MAPPING, streaming=streaming, limit=4 if streaming else None)
+    assert [e.question for e in examples] == ["a?", "b?", "c?", "d?"]
+    assert examples[1].answers == ("2", "two")
+    assert examples[1].evidence == ((8, 8, 32, 16),)
+    assert [e.image.getpixel((0, 0))[0] for e in examples] == [0, 40, 80, 120]
+    assert examples[2].name.endswith("data[train]:row 2")
+    assert pickle.loads(pickle.dumps(examples[3])).image.size == (32, 16)
+    through_the_door = load_examples(f"hub:{parquet}?{QUERY}&streaming={int(streaming)}", "train", limit=3)
+    assert len(through_the_door) == 3
+
+
+def test_parquet_stream_has_no_end_of_its_own_and_resumes(parquet):
+    assert [e.question for e in HubStream(str(parquet), MAPPING)] == ["a?", "b?", "c?", "d?"]
+    assert [e.question for e in HubStream(str(parquet), MAPPING, start=2)] == ["c?", "d?"]
+    shared = [[e.question for e in HubStream(str(parquet), MAPPING, rank=rank, processes=2)] for rank in (0, 1)]
+    assert sorted(shared[0] + shared[1]) == ["a?", "b?", "c?", "d?"]
+    with pytest.raises(ValueError, match=r"pass a limit \(--limit N\)"):
+        load_hub(str(parquet), MAPPING, streaming=True)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_wrong_columns_list_those_that_exist(parquet, streaming):
+    with pytest.raises(DataError) as error:
+        load_hub(str(parquet), {"image": "picture"}, streaming=streaming, limit=1)
+    assert "no column 'picture' for image" in str(error.value)
+    assert "no column 'question' for question (is it question=query?)" in str(error.value)
+    assert "Its columns are img, query, answers, bbox" in str(error.value)
+    with pytest.raises(DataError, match="'pictures' can't be mapped"):
+        load_hub(str(parquet), {"pictures": "img"}, streaming=streaming, limit=1)
+
+
+def _write(parquet: Path, **columns) -> None:
+    """One row in place of the fixture's, with these columns as the library types them."""
+    datasets = pytest.importorskip("datasets")
+    row = {"question": "q", "answers": ["x"]} | columns
+    datasets.Dataset.from_list([row]).to_parquet(next(parquet.iterdir()))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("value", "type_name"),
+    [(1, "int64"), ([Image.new("RGB", (4, 4))], "List.Image"), (["a.png"], "List.Value"), ({"file": "a.png"}, "file")],
+)
+def test_a_column_without_pictures_is_refused(parquet, streaming, value, type_name):
+    _write(parquet, image=value)
+    with pytest.raises(DataError, match=f"{type_name}.* in its column 'image'.*; map another as image=COLUMN"):
+        load_hub(str(parquet), streaming=streaming, limit=1)
+
+
+@pytest.mark.filterwarnings("ignore:Downcasting array")
+def test_bytes_paths_and_pixels_are_pictures(parquet, tmp_path):
+    file = tmp_path / "0.png"
+    for value in (str(file), file.read_bytes(), {"bytes": file.read_bytes()}, [[0] * 32] * 16):
+        _write(parquet, image=value)
+        assert [example.image.size for example in load_hub(str(parquet))] == [(32, 16)]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_damaged_file_is_refused_with_its_cause(parquet, streaming):
+    (parquet / "train-00001-of-00001.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match=r"can't be (loaded|read).* is 0 bytes"):
+        load_hub(str(parquet), MAPPING, streaming=streaming, limit=9)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_same_question_on_the_same_bytes_is_reported(parquet, streaming):
+    datasets = pytest.importorskip("datasets")
+    file = next(parquet.iterdir())
+    table = datasets.Dataset.from_parquet(str(file)).cast_column("img", datasets.Image(decode=False)).to_list()
+    table[2] = table[0] | {"img": table[0]["img"] | {"path": "other.png"}}
+    datasets.Dataset.from_list(table).to_parquet(str(file))
+    with pytest.raises(DataError, match=r"row 2: the same question on the same picture stands at .*row 0"):
+        load_hub(str(parquet), MAPPING, streaming=streaming, limit=9)
+
+
+def test_bad_rows_of_parquet(parquet, capsys):
+    datasets = pytest.importorskip("datasets")
+    file = next(parquet.iterdir())
+    table = datasets.Dataset.from_parquet(str(file)).cast_column("img", datasets.Image(decode=False)).to_list()
+    table[1]["img"] = {"bytes": b"no picture", "path": None}
+    table[2]["query"] = ""
+    datasets.Dataset.from_list(table).to_parquet(str(file))
+    with pytest.raises(DataError) as error:
+        load_hub(str(parquet), MAPPING)
+    assert "row 1: " in str(error.value)
+    assert "row 2: question has no text" in str(error.value)
+    assert [e.question for e in load_hub(str(parquet), MAPPING, skip_bad=True)] == ["a?", "d?"]
+    assert "left out 2 records" in capsys.readouterr().err
+    with pytest.raises(DataError, match="row 1"):
+        list(HubStream(str(parquet), MAPPING))
+    stream = HubStream(str(parquet), MAPPING, skip_bad=True)
+    assert [e.question for e in stream] == ["a?", "d?"]
+    assert sum(stream.left_out.values()) == 2
+
+
+def test_unknown_datasets_and_splits(parquet, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="has no split 'held_out'; it has train"):
+        load_hub(str(parquet), MAPPING, split="held_out")
+    with pytest.raises(DataError, match="can't be loaded"):
+        load_hub(str(tmp_path / "nowhere"), MAPPING)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ImportError, match=r"pip install 'arrcoc\[train\]'"):
+        load_hub(str(parquet))
