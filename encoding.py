@@ -152,7 +152,8 @@ class EncodedImages:
         glances: stage 1 of each image, without what depends on a question.
         views: encoded `CoarseView` of each image, or `None` for each.
         image_grid_thw, texture_images: what the images are recognised by.
-        allocation_mode, coarse_tokens: the mode that they were encoded for.
+        allocation_mode: that they were encoded for.
+        owner: the model that encoded them.
     """
 
     vision: Any

@@ -103,16 +103,10 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
         # Of the embeddings, only shape and device count for positions and placeholders.
         tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]
-        rope_deltas = None
+        grids, rope_deltas = (image_grid_thw, video_grid_thw), None
         if position_ids is None and tokens is not None:
             position_ids = self.compute_3d_position_ids(
-                input_ids=input_ids,
-                inputs_embeds=tokens,
-                image_grid_thw=image_grid_thw,
-                video_grid_thw=video_grid_thw,
-                attention_mask=attention_mask,
-                past_key_values=past_key_values,
-                mm_token_type_ids=mm_token_type_ids,
+                input_ids, tokens, *grids, attention_mask, past_key_values, mm_token_type_ids
             )
             rope_deltas = self.rope_deltas
         if offsets is not None:
@@ -134,10 +128,10 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             **kwargs,
         )
         if outputs.past_key_values is not None and (has_vision or not cached):
-            batch, length = tokens.shape[0], cached + tokens.shape[1]
+            shape = (tokens.shape[0], cached + tokens.shape[1])
             if rope_deltas is None:
-                rope_deltas = rope_deltas_of(position_ids, attention_mask, (batch, length))
-            end = images_end(input_ids, self.config, cached, length) if has_vision else 0
+                rope_deltas = rope_deltas_of(position_ids, attention_mask, shape)
+            end = images_end(input_ids, self.config, cached, shape[1]) if has_vision else 0
             hold_rope_deltas(outputs.past_key_values, rope_deltas, end)
         return outputs
 

@@ -506,6 +506,17 @@ def test_the_language_stage_leaves_what_allocators_read_as_it_is(tmp_path, monke
     assert all(name.startswith("model.language_model.") for name in moved)
 
 
+def test_a_run_that_reaches_the_language_stage_freezes_what_allocators_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(train_base, "export", _no_export)
+    monkeypatch.setattr(train_base.Trainer, "evaluate", lambda trainer, pages: 1.0)
+    reached, run = [], train_base.run
+    monkeypatch.setattr(train_base, "run", lambda trainer: (run(trainer), reached.append(trainer))[0])
+    history = train_base.main(["--smoke", "--stage", "world", "--steps", "3", "--out", str(tmp_path)])
+    assert reached[0].stages[reached[0].stage].name == "language"
+    assert ["glyphs" in metrics for metrics in history] == [True, True, False]
+    assert not any(p.requires_grad for p in reached[0].model.model.visual.parameters())
+
+
 def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="start without --resume"):
         train_base.main(["--smoke", "--out", str(tmp_path / "none"), "--resume"])

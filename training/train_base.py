@@ -189,6 +189,7 @@ def _advance(trainer: Trainer, score: float, minutes: float) -> bool:
     if is_last or trainer.cooling_since is not None or score < trainer.stages[trainer.stage].pass_mark:
         return False
     trainer.stage += 1
+    trainer.freeze()
     return True
 
 
