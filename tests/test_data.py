@@ -1,25 +1,19 @@
 """Evidence on the grid, examples of the drawn world, streams of examples, and the one door to all data."""
 
 import pickle
-from itertools import islice
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from training.data import (
-    Example,
-    ExampleSet,
     WorldSource,
-    WorldStream,
     evidence_cells,
     evidence_weight,
     load_examples,
     world_examples,
 )
-from training.data.stream import ExampleStream
 from training.world import KINDS, Page
 from training.world.__main__ import write
 
@@ -83,43 +77,6 @@ def test_the_world_can_be_written_and_read(tmp_path):
     examples = load_examples(str(tmp_path / "pages"))
     assert "several_fields" in {e.family for e in examples}
     assert all(example.evidence for example in examples if example.family == "several_fields")
-
-
-class _Numbers:
-    def example(self, index: int) -> Example:
-        return Example(Image.new("RGB", (1, 1)), str(index), ("",))
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_streams_give_the_same_batches_with_any_number_of_workers(workers):
-    def batches(count, **sharing):
-        loader = DataLoader(
-            ExampleStream(_Numbers(), batch_size=3, **sharing), 3, num_workers=workers, collate_fn=_questions
-        )
-        return list(islice(loader, count))
-
-    assert batches(4) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
-    assert batches(2, start=6) == [[6, 7, 8], [9, 10, 11]]
-    assert batches(2, rank=1, processes=2) == [[3, 4, 5], [9, 10, 11]]
-
-
-def _questions(examples) -> list[int]:
-    return [int(example.question) for example in examples]
-
-
-def test_the_worlds_stream_depends_on_index_and_seed_alone():
-    grids, kinds = ((8, 8),), ("one_field", "several_fields")
-    first = list(islice(WorldStream(5, kinds=kinds, grids=grids), 5))
-    later = list(islice(WorldStream(5, kinds=kinds, grids=grids, start=3), 2))
-    assert [e.name for e in later] == [e.name for e in first[3:]]
-    assert later[0].image.tobytes() == first[3].image.tobytes()
-    assert [e.name for e in islice(WorldStream(6, kinds=kinds, grids=grids), 5)] != [e.name for e in first]
-    shown = ExampleSet(WorldSource(5, "train", kinds, grids), 4)
-    assert [shown[index].name for index in range(len(shown))] == [e.name for e in first[:4]]
-    with pytest.raises(IndexError):
-        shown[4]
-    with pytest.raises(ValueError, match="a rank below the number of processes"):
-        WorldStream(rank=2, processes=2)
 
 
 def test_stream_skips_pages_without_questions(monkeypatch):

@@ -10,10 +10,9 @@ import pytest
 
 from training.allocator_batches import PictureSource
 from training.data import DataError, load_examples
-from training.data.stream import ExampleStream
 from training.data.table_lookups import LOOKUP_QUESTIONS, further_lookups
 from training.data.table_page import Task, draw
-from training.data.tables import HUMAN, LOOKUP, TableOptions, TableSource, load_tables
+from training.data.tables import HUMAN, LOOKUP, TableOptions, load_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 TOGETHER = TableOptions(together=6)
@@ -86,8 +85,6 @@ def test_a_drawing_is_asked_once_unless_told_otherwise(small):
     assert len({id(e.picture) for e in alone}) == 6
     assert [e.evidence for e in alone] == [_boxes(e.picture)[e.picture.task.answer] for e in alone]
     assert _facts(load_tables(small, "train", 1, limit=6, options=TableOptions(together=1))) == _facts(alone)
-    source = TableSource(str(small), seed=4)
-    assert [source.example(i).name for i in range(2)] == ["wikitables/nt-11#4.0.0", "wikitables/csv/1-csv/3.csv#4.1.0"]
 
 
 def test_the_first_question_and_the_picture_are_those_of_a_drawing_asked_once(small):
@@ -230,25 +227,6 @@ def test_limit_counts_questions_and_takes_whole_pages_but_the_last(small):
     fewer = {e.name for e in load_tables(small, "train", limit=6, options=TOGETHER)}
     assert fewer < {e.name for e in load_tables(small, "train", limit=20, options=TOGETHER)}
     assert len(load_tables(small, "train", limit=9999, options=TOGETHER)) == len(every)
-
-
-def test_the_source_asks_several_questions_of_a_page_in_a_row(small):
-    source = TableSource(str(small), seed=4, options=TOGETHER)
-    stream = iter(ExampleStream(TableSource(str(small), seed=4, options=TOGETHER)))
-    for number in range(4):
-        page = source.page(number)
-        assert len(_pages(page)) == 1
-        assert len({e.question for e in page}) == len(page) == 6
-        assert _facts(page) == _facts([next(stream) for _ in range(6)])
-    assert [len(TableSource(str(small)).page(number)) for number in range(3)] == [1, 1, 1]
-
-
-def test_a_page_with_fewer_questions_starts_over(tmp_path):
-    folder = _write(tmp_path, [[["A", "B"], [f"a{n}", f"b{n}"], [f"c{n}", f"d{n}"]] for n in range(6)])
-    source = TableSource(str(folder), options=TOGETHER)
-    page = source.page(0)
-    assert len(page) == 4
-    assert _facts([source.example(i) for i in range(6)]) == _facts([*page, *page[:2]])
 
 
 def test_the_door_takes_together(small):

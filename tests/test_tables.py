@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from training.data import DataError, load_examples
-from training.data.stream import ExampleStream
 from training.data.table_archive import Table, read_archive
 from training.data.table_lookups import lookup_task
 from training.data.table_page import Task, draw, plan
@@ -21,7 +20,6 @@ from training.data.tables import (
     HUMAN,
     LOOKUP,
     TableOptions,
-    TableSource,
     answer_cell,
     human_task,
     load_tables,
@@ -292,18 +290,6 @@ def test_bad_archives_are_refused(tmp_path):
     _tar(ragged, {**_archive_files(), "csv/1-csv/1.csv": b'"A","B"\n"1"\n'})
     with pytest.raises(DataError, match=r"csv/1-csv/1\.csv: a header and rows of its length"):
         load_tables(ragged)
-
-
-def test_source_is_endless_and_depends_on_the_index_alone(small):
-    source = TableSource(str(small), seed=4)
-    stream = iter(ExampleStream(source, start=7))
-    shown = [next(stream) for _ in range(6)]
-    for place, example in enumerate(shown):
-        assert example.name == TableSource(str(small), seed=4).example(7 + place).name
-        assert _ink(example) > 60
-    assert {e.family for e in (source.example(i) for i in range(30))} == {HUMAN, LOOKUP}
-    names = {e.name.split("/")[-1] for e in (TableSource(str(small), seed=4, human=0.0).example(i) for i in range(9))}
-    assert all(".csv" in name for name in names)
 
 
 def test_the_door_takes_tables(small):

@@ -3,17 +3,13 @@
 from training.data.check import DataError
 from training.data.examples import Example, Examples, evidence_cells, evidence_weight
 from training.data.load import load_examples
-from training.data.stream import ExampleSet, ExampleStream
-from training.data.world import WorldSource, WorldStream, world_examples
+from training.data.world import WorldSource, world_examples
 
 __all__ = [
     "DataError",
     "Example",
-    "ExampleSet",
-    "ExampleStream",
     "Examples",
     "WorldSource",
-    "WorldStream",
     "evidence_cells",
     "evidence_weight",
     "load_examples",

@@ -6,11 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BytesIO
-from itertools import islice
 from random import Random
 
 from PIL import Image
-from torch.utils.data import IterableDataset
 
 from arrcoc.picture import to_rgb
 from training.data.check import (
@@ -102,41 +100,6 @@ def load_hub(
     return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
 
 
-class HubStream(IterableDataset):
-    """The examples of a streamed Hub dataset, each checked when it comes; arguments as `load_hub`.
-
-    The columns are checked at once. A bad row raises `DataError`, or is left out where `skip_bad` is set: `left_out` counts
-    them by reason (of this process). A question that comes twice is not noticed. Rows are shared out over `processes` and
-    over DataLoader workers by `datasets`; `start` leaves out the first rows of each.
-    """
-
-    def __init__(
-        self, name, columns=None, split="train", config=None, revision=None, skip_bad=False, start=0, rank=0, processes=1
-    ):  # fmt: skip
-        rows, split = _open(name, split, config, revision, streaming=True)
-        self.columns = _choose_columns(rows, columns or {}, name)
-        rows = _undecoded(rows, self.columns, name)
-        if processes > 1:
-            rows = importlib.import_module("datasets.distributed").split_dataset_by_node(rows, rank, processes)
-        self.rows, self.name, self.start, self.skip_bad = rows, name, start, skip_bad
-        self.source = f"hub:{name}[{split}]"
-        self.left_out: dict[str, int] = {}
-
-    def __iter__(self) -> Iterator[Example]:
-        numbered = enumerate(islice(self.rows, self.start, None), start=self.start)
-        for index, row in _read(numbered, self.name):
-            problems = Problems(self.source)
-            picture = _HeldPicture(row[self.columns["image"]])
-            example = _checked(row, self.columns, picture, f"{self.source}:row {index}", problems)
-            if example is not None:
-                yield example
-            elif self.skip_bad:
-                for reason, count in problems.records.items():
-                    self.left_out[reason] = self.left_out.get(reason, 0) + count
-            else:
-                raise DataError(problems.report())
-
-
 def _open(name: str, split: str, config: str | None, revision: str | None, streaming: bool):
     """The rows of a split, whose columns are known, and the name that the dataset has for it."""
     try:
@@ -225,12 +188,7 @@ def _decode(value) -> Image.Image:
 
 
 def _checked(
-    row: Mapping,
-    chosen: Mapping[str, str],
-    picture,
-    place: str,
-    problems: Problems,
-    duplicates: Duplicates | None = None,
+    row: Mapping, chosen: Mapping[str, str], picture, place: str, problems: Problems, duplicates: Duplicates
 ) -> Example | None:
     record = {field: row[column] for field, column in chosen.items() if field != "image"}
     fields = check_record(record, place, problems)
@@ -239,7 +197,7 @@ def _checked(
         problems.add(place, "unreadable picture", size)
     elif fields is not None and check_boxes((*fields["evidence"], *fields["context"]), size, place, problems):
         shown = _identity(row[chosen["image"]])
-        if duplicates is None or duplicates.check(shown, fields["question"], place, problems):
+        if duplicates.check(shown, fields["question"], place, problems):
             return Example(picture, **fields, name=place)
     return None
 

@@ -7,7 +7,7 @@ Pasupat and Liang, "Compositional Semantic Parsing on Semi-Structured Tables" (A
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from random import Random
 
 from PIL import Image
@@ -24,7 +24,6 @@ from training.world.layout import SPLITS, stable_hash
 
 HUMAN, LOOKUP = "table_human", "table_lookup"  # families
 ASKED = ("human", "lookup", "both")
-_TRIES = 30
 
 
 @dataclass(frozen=True)
@@ -231,56 +230,3 @@ def _lookup(table: Table, context: str, options: TableOptions, split: str, salt:
         return []
     drawing = _Drawing(found[1], options, split, random.getrandbits(48))
     return _examples(drawing, found[0], f"wikitables/{context}#{salt}")
-
-
-@dataclass(frozen=True)
-class TableSource:
-    """Real tables as an endless row of examples: `human` is the share of pages drawn for a question that people wrote, the rest
-    are drawn for look-ups. `together` examples in a row show the same page, as far as it can be asked as much.
-
-    `path` as `read_archive` takes it; the archive is read once per process.
-    """
-
-    path: str
-    seed: int = 0
-    split: str = "train"
-    human: float = 0.5
-    options: TableOptions = TableOptions()
-
-    @cached_property
-    def _owned(self) -> tuple[list[str], list[Asked]]:
-        archive = read_archive(self.path)
-        tables = [
-            name for name, table in archive.tables.items() if table.split == self.split and self.options.takes(table)
-        ]
-        inside = set(tables)
-        asked = [
-            asked for asked in archive.questions
-            if asked.context in inside and answer_cell(archive.tables[asked.context], asked.answer) is not None
-        ]  # fmt: skip
-        return tables, asked
-
-    def example(self, index: int) -> Example:
-        """The example of `index`. `DataError` if the archive has nothing that can be drawn."""
-        number, place = divmod(index, self.options.together)
-        asked = self.page(number)
-        return asked[place % len(asked)]
-
-    def page(self, number: int) -> list[Example]:
-        """What is asked of the page of a number, once each. `DataError` as for `example`."""
-        random = Random(stable_hash(f"table example {self.seed} {number}"))
-        tables, written = self._owned
-        archive = read_archive(self.path)
-        for attempt in range(_TRIES):
-            salt, examples = f"{self.seed}.{number}.{attempt}", []
-            if written and random.random() < self.human:
-                asked = random.choice(written)
-                examples = _human(archive.tables[asked.context], asked, self.options, self.split, salt)
-            elif tables:
-                context = random.choice(tables)
-                examples = _lookup(archive.tables[context], context, self.options, self.split, salt)
-            if examples and not isinstance(examples, str):
-                return examples
-        raise DataError(
-            f"{_TRIES} questions of {self.path}, split={self.split!r}, could not be drawn; try a larger page"
-        )

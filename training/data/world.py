@@ -10,7 +10,6 @@ from PIL import Image
 from training import world
 from training.data.check import near_name
 from training.data.examples import Example, Examples
-from training.data.stream import ExampleStream
 from training.world import Page, Style
 from training.world.layout import stable_hash
 
@@ -118,21 +117,3 @@ class WorldSource:
                 order = random.sample(range(len(page.questions)), len(page.questions))
                 return page, arguments, order[: self.questions]
         raise RuntimeError(f"{_ATTEMPTS} pages of the kinds {', '.join(kinds_of(self.kinds))} held no question")
-
-
-class WorldStream(ExampleStream):
-    """The world's endless training examples; see `WorldSource` for what is drawn and `ExampleStream` for resuming."""
-
-    def __init__(
-        self,
-        seed: int = 0,
-        split: str = "train",
-        kinds: Sequence[str] = (),
-        grids: Sequence[tuple[int, int]] = GRIDS,
-        start: int = 0,
-        batch_size: int = 1,
-        rank: int = 0,
-        processes: int = 1,
-    ):
-        source = WorldSource(seed, split, tuple(kinds), tuple(tuple(grid) for grid in grids))
-        super().__init__(source, start, batch_size, rank, processes)
