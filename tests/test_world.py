@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from training import train_base
-from training.base_model import HEADS, VOCABULARY, build_image_processor, build_model, export
+from training.base_model import HEADS, VOCABULARY, build_model, export
 from training.batches import GLYPHS, IGNORED, conversation, glyph_targets, key_targets, make_batch, patches
 from training.curriculum import STAGES
 from training.speed import one_grid, speed_up
@@ -401,7 +401,7 @@ def test_the_chat_template_writes_chatml_with_images_and_videos(tokenizer):
     )
 
 
-def test_training_sees_what_the_template_and_the_processor_make(tokenizer):
+def test_training_sees_what_the_template_and_the_processor_make(tokenizer, processor):
     turns = [("What is the total?", "4821"), ("Read the page.", "Total: 4821\nGate: 7")]
     ids, labels, _ = conversation((2, 3), [Question(text, answer, (), "gist", ()) for text, answer in turns])
     content = [{"type": "image"}, {"type": "text", "text": turns[0][0]}]
@@ -413,7 +413,7 @@ def test_training_sees_what_the_template_and_the_processor_make(tokenizer):
     assert tokenizer.decode(answers) == "4821<|im_end|>Total: 4821\nGate: 7<|im_end|>"
 
     page = make_page(0, "train", (8, 12))
-    stock = build_image_processor()([page.image], return_tensors="pt")
+    stock = processor.image_processor([page.image], return_tensors="pt")
     ours = patches(torch.from_numpy(np.array(page.image))[None])
     assert torch.equal(stock["pixel_values"], ours)
     assert stock["image_grid_thw"].tolist() == [[1, 16, 24]]

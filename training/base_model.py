@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from transformers import GenerationConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from training.tokenizer import END_OF_TEXT, END_OF_TURN, build_tokenizer
 
@@ -62,11 +61,6 @@ def build_model(seed: int) -> Qwen3VLForConditionalGeneration:
         do_sample=False, eos_token_id=[text.eos_token_id, text.pad_token_id], pad_token_id=text.pad_token_id
     )
     return model
-
-
-def build_image_processor() -> Qwen2VLImageProcessorPil:
-    """The stock image processor without torchvision: whole cells, `MIN_CELLS` to `MAX_CELLS` per image, values -1 to 1."""
-    return Qwen2VLImageProcessorPil(**_vision_settings(MAX_CELLS))
 
 
 def _vision_settings(most_cells: int) -> dict:
