@@ -114,7 +114,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         max_cell_pixels (`int`, in [4, 32]):
             Side of one merged cell, in pixels, at which textures are measured.
         perspective_channels, scorer_hidden_size, scorer_heads (`int`):
-            Width of the perspectival CNN, width of the participatory attention, and its number of heads.
+            Width of the perspectival CNN, width of the participatory score, and its number of heads. Shapes hang on these:
+            they are read when the model is built. Later assignments of the other dials count from the next call on.
 
     Raises:
         StrictDataclassFieldValidationError: a field has the wrong type or lies outside its limits.

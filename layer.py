@@ -136,12 +136,10 @@ class ARRCOCLayer(nn.Module):
         super().__init__()
         vision, text = config.vision_config, config.text_config
         num_levels = len(vision.deepstack_visual_indexes)
-        self.max_cell_pixels = config.max_cell_pixels
         self.information = InformationScorer()
         self.perspective = PerspectivalScorer(config.perspective_channels, len(TEXTURE_CHANNELS))
         self.participation = ParticipatoryScorer(
             len(TEXTURE_CHANNELS),
-            vision.hidden_size * vision.spatial_merge_size**2,
             [vision.out_hidden_size] * (1 + num_levels),  # the visual tokens, and what DeepStack adds
             text.hidden_size,
             config.scorer_hidden_size,
@@ -151,8 +149,7 @@ class ARRCOCLayer(nn.Module):
         self.reader = CellReader()
         self.early_participation = ParticipatoryScorer(
             len(TEXTURE_CHANNELS),
-            READ_FEATURES,
-            [],
+            [READ_FEATURES],
             text.hidden_size,
             config.scorer_hidden_size,
             config.scorer_heads,
@@ -160,11 +157,7 @@ class ARRCOCLayer(nn.Module):
         )
         self.balancer = AdaptiveTensionBalancer(
             text.hidden_size,
-            weights={
-                "information": config.information_weight,
-                "perspective": config.perspective_weight,
-                "participation": config.participation_weight,
-            },
+            weights=_weights(config),
             area_strength=config.area_strength,
             diversity=config.diversity,
             coarse_share=config.coarse_share,
@@ -175,6 +168,25 @@ class ARRCOCLayer(nn.Module):
         )
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
+        self.follow(config)
+
+    def follow(self, config) -> None:
+        """Takes over the dials of `config` that no shape hangs on; the model calls it before every decision.
+
+        Raises:
+            ValueError: `coarse_share` was 0 when the layer was built and is not any more.
+        """
+        if config.coarse_share > 0 and self.adapter is None:
+            raise ValueError(
+                f"coarse_share={config.coarse_share} needs an adapter, and the model was built without one; pass coarse_share "
+                "to from_pretrained()"
+            )
+        self.max_cell_pixels = config.max_cell_pixels
+        self.balancer.weights = _weights(config)
+        for name in ("area_strength", "diversity", "coarse_share", "gate_temperature"):
+            setattr(self.balancer, name, getattr(config, name))
+        for name in ("coverage_floor", "min_deepstack_levels", "diversity"):
+            setattr(self.allocator, name, getattr(config, name))
 
     def look(self, image: torch.Tensor, grid: tuple[int, int, int]) -> Glance:
         """What the raw image tells, whatever is asked, before the vision tower has seen it.
@@ -205,7 +217,7 @@ class ARRCOCLayer(nn.Module):
             parts = (
                 weights["information"] * glance.information,
                 weights["perspective"] * glance.perspective,
-                weights["participation"] * self.early_participation(glance.texture, read, [], query, asked),
+                weights["participation"] * self.early_participation(glance.texture, [read], query, asked),
             )
             early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
             return replace(glance, early=early, read=read)
@@ -226,7 +238,8 @@ class ARRCOCLayer(nn.Module):
             image: (3, S, S) uint8, the raw image squeezed into a square; not needed beside a `glance`.
             grid: (1, h, w) merged grid.
             budget: tokens to keep, 1 <= budget <= h * w, and at most the cells that are encoded.
-            merger_inputs: (h * w, merge_size ** 2 * vision hidden size), what the patch merger reads, per encoded cell.
+            merger_inputs: (h * w, merge_size ** 2 * vision hidden size), what the patch merger reads, per encoded cell; by
+                them `diversity` tells what cells are similar.
             levels: (h * w, vision out_hidden_size) each: the visual tokens, then what each DeepStack level adds.
             query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
             glance: stage 1 of this image, from `look`.
@@ -239,7 +252,7 @@ class ARRCOCLayer(nn.Module):
             maps = (
                 glance.information,
                 glance.perspective,
-                self.participation(glance.texture, merger_inputs, levels, query, asked, glance.cells),
+                self.participation(glance.texture, levels, query, asked, glance.cells),
             )
             scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
             balance = self.balancer(scores, query, budget)
@@ -249,6 +262,10 @@ class ARRCOCLayer(nn.Module):
             return output
         gates = _early_gates(glance.early, glance.cells, flat_index(output.allocation), balance.temperature)
         return replace(output, gates=output.gates * gates)
+
+
+def _weights(config) -> dict[str, float]:
+    return {name: getattr(config, f"{name}_weight") for name in SCORES}
 
 
 def _early_gates(early: torch.Tensor, encoded: torch.Tensor, kept: torch.Tensor, temperature) -> torch.Tensor:

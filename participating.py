@@ -1,6 +1,7 @@
 """The third way of knowing what a cell is worth: what the question needs."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +27,7 @@ class ParticipatoryScorer(nn.Module):
     def __init__(
         self,
         texture_channels: int,
-        merger_input_size: int,
-        level_sizes: list[int],
+        feature_sizes: list[int],
         query_size: int,
         hidden_size: int = 64,
         num_heads: int = 8,
@@ -37,8 +37,7 @@ class ParticipatoryScorer(nn.Module):
         if hidden_size % num_heads:
             raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_heads={num_heads}: pass one that is")
         self.texture_channels, self.query_size = texture_channels, query_size
-        self.feature_sizes = (merger_input_size, *level_sizes)
-        self.num_heads = num_heads
+        self.feature_sizes, self.num_heads = tuple(feature_sizes), num_heads
         self.texture_projection = Float32Linear(texture_channels, hidden_size)
         self.feature_projections = nn.ModuleList(
             Float32Linear(size, hidden_size, bias=False) for size in self.feature_sizes
@@ -68,8 +67,7 @@ class ParticipatoryScorer(nn.Module):
     def forward(
         self,
         texture: torch.Tensor,
-        merger_inputs: torch.Tensor,
-        levels: list[torch.Tensor],
+        features: Sequence[torch.Tensor],
         query: torch.Tensor,
         query_mask: torch.Tensor,
         encoded: torch.Tensor | None = None,
@@ -78,15 +76,13 @@ class ParticipatoryScorer(nn.Module):
 
         asinh keeps the map within a few units, but unlike tanh it never flattens: cells keep their order and a gradient.
 
-        texture (texture_channels, h, w); merger_inputs (h * w, merger_input_size) in raster order of the cells; levels, one
-        (h * w, size) per entry of `level_sizes`, possibly none: the visual tokens and what DeepStack adds; query
-        (Tq, query_size), query_mask (Tq,) bool, False at padding, or several questions (Q, Tq, query_size) with (Q, Tq),
-        which give (Q, h, w); encoded (M,) long, ascending, the cells that the features
-        have rows of, `None` for all: the others get the lowest score of these. The question is detached: no gradient enters
-        the frozen base's embeddings. Raises ValueError on any other shape.
+        texture (texture_channels, h, w); features, one (h * w, size) per entry of `feature_sizes`, in raster order of the
+        cells; query (Tq, query_size), query_mask (Tq,) bool, False at padding, or several questions (Q, Tq, query_size)
+        with (Q, Tq), which give (Q, h, w); encoded (M,) long, ascending, the cells that the features have rows of, `None`
+        for all: the others get the lowest score of these. The question is detached: no gradient enters the frozen base's
+        embeddings. Raises ValueError on any other shape.
         """
         height, width = check_texture(texture, self.texture_channels)
-        features = (merger_inputs, *levels)
         self._check(height * width if encoded is None else len(encoded), features, query, query_mask)
         with torch.autocast(texture.device.type, enabled=False):
             rows = texture.flatten(1).T
@@ -116,14 +112,12 @@ class ParticipatoryScorer(nn.Module):
         return (weight[..., None] * words).sum(-3).flatten(-2)
 
     def _check(
-        self, cells: int, features: tuple[torch.Tensor, ...], query: torch.Tensor, query_mask: torch.Tensor
+        self, cells: int, features: Sequence[torch.Tensor], query: torch.Tensor, query_mask: torch.Tensor
     ) -> None:
         wanted = [(cells, size) for size in self.feature_sizes]
         came = [tuple(feature.shape) for feature in features]
         if came != wanted:
-            raise ValueError(
-                f"merger inputs and levels have shapes {came}; wanted {wanted}: one row per cell of the texture's grid"
-            )
+            raise ValueError(f"features have shapes {came}; wanted {wanted}: one row per cell of the texture's grid")
         if query.ndim not in (2, 3) or query.shape[-1] != self.query_size:
             raise ValueError(
                 f"query has shape {tuple(query.shape)}; wanted (Tq, {self.query_size}), or (Q, Tq, {self.query_size}) "
@@ -151,7 +145,7 @@ class WordMatcher(nn.Module):
         self.cells = nn.ModuleList(Float32Linear(width, size, bias=False) for width in feature_sizes)
         self.words = Float32Linear(3 * query_size, size, bias=False)
 
-    def forward(self, features: tuple[torch.Tensor, ...], query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: Sequence[torch.Tensor], query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """(..., cells, 2 * num_heads) float32, 0 where no word fits: how well each cell fits its best word, and the same with
         what it falls short of the best cell for that word taken off.
 

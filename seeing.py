@@ -193,6 +193,7 @@ class SeeingMixin:
         self, image_grid_thw, image_token_counts, texture_images, query_input_ids, query_attention_mask,
         encode_ratio=None, allocation_mode=None,
     ) -> Asked:  # fmt: skip
+        self.arrcoc.follow(self.config)
         merge = self.config.vision_config.spatial_merge_size
         grids = [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
         counts = None if image_token_counts is None else image_token_counts.tolist()

@@ -42,17 +42,24 @@ def model_folder(model: str, scratch: Path) -> str:
     """`model` if it is a complete ARR-COC folder or Hub repository, else a folder staged from that checkpoint.
 
     Staging runs in a process of its own: this one must get the model's code from the folder, as a user does.
+
+    Raises:
+        OSError, ValueError: there is no such model, or it can't be staged.
     """
     config, _ = PreTrainedConfig.get_config_dict(model)
     entry = config.get("auto_map", {}).get("AutoModelForImageTextToText")
     if entry and (not Path(model).is_dir() or (Path(model) / f"{entry.split('.')[0]}.py").exists()):
         return model
     out = scratch / "staged"
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, ROOT / "upload.py", "--stage-only", "--checkpoint", model, "--out", out],
-        check=True,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2]
+        raise ValueError(f"{model} can't be staged as a Hub folder: {reason}")
     print(f"staged {model} as a Hub folder")
     return str(out)
 
@@ -147,8 +154,8 @@ def budget_of(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def main(arguments: list[str] | None = None):
-    """Command line of this file."""
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of this file; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--image", default=str(HERE / "page.png"), help="any picture that PIL reads")
     parser.add_argument("--question", nargs="+", default=default_questions(), help="one or several")
@@ -158,14 +165,19 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--max-new-tokens", type=int, default=32)
     options = parser.parse_args(arguments)
 
-    with tempfile.TemporaryDirectory() as scratch:
-        pipe = pipeline(
-            "image-text-to-text",
-            model=model_folder(options.model, Path(scratch)),
-            trust_remote_code=True,
-            device_map="auto",
-        )
-        show(pipe, options.image, options.question, options.budget, options.max_new_tokens, options.out)
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            pipe = pipeline(
+                "image-text-to-text",
+                model=model_folder(options.model, Path(scratch)),
+                trust_remote_code=True,
+                device_map="auto",
+            )
+            show(pipe, options.image, options.question, options.budget, options.max_new_tokens, options.out)
+    except (OSError, ValueError) as error:
+        print(f"demo.answer: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

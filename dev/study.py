@@ -39,12 +39,12 @@ SIGNALS = (
 
 
 def _without_input(name: str):
-    """Participation with one of its inputs zeroed: "texture", "merger_inputs", "visual_tokens" or "deepstack"."""
+    """Participation with one of its inputs zeroed: "texture", "visual_tokens" or "deepstack"."""
     plain = ParticipatoryScorer.forward
 
-    def forward(self, texture, merger_inputs, levels, *rest):
+    def forward(self, texture, levels, *rest):
         levels = [level * (name != ("deepstack" if number else "visual_tokens")) for number, level in enumerate(levels)]
-        return plain(self, texture * (name != "texture"), merger_inputs * (name != "merger_inputs"), levels, *rest)
+        return plain(self, texture * (name != "texture"), levels, *rest)
 
     return mock.patch.object(ParticipatoryScorer, "forward", forward)
 
@@ -75,7 +75,6 @@ PARTS = {
     "all": (contextlib.nullcontext, ()),
     "without the question": (contextlib.nullcontext, ("query_blind",)),
     "without textures in participation": (lambda: _without_input("texture"), ()),
-    "without merger inputs": (lambda: _without_input("merger_inputs"), ()),
     "without visual tokens": (lambda: _without_input("visual_tokens"), ()),
     "without DeepStack levels": (lambda: _without_input("deepstack"), ()),
     "without row and column context": (_without_axes, ()),
@@ -123,10 +122,11 @@ def train_and_measure(options, name: str, seed: int) -> dict:
              "--learning-rate", "2.5e-3", "--bf16", "--reset", "--quiet", "--set", *dials]
         )  # fmt: skip
         seconds = time.perf_counter() - started
+        blind = ["--baseline-weights", str(trained.parent), "--methods", "query_blind"]
+        asked = blind if scorer == "query_blind" else ["--allocator", str(trained), "--methods", "arrcoc"]
         rows = run.main(
             ["--model", options.model, "--data", options.data, "--limit", str(options.limit), "--seed", "3000000",
-             "--allocator", str(trained), "--methods", "arrcoc", "--budgets", "0.1,0.25", "--timing", "0",
-             "--out", str(out / "measured"), "--set", *dials]
+             *asked, "--budgets", "0.1,0.25", "--timing", "0", "--out", str(out / "measured"), "--set", *dials]
         )  # fmt: skip
         with (out / "measured.csv").open(newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["family"] == "all"]

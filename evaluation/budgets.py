@@ -7,12 +7,15 @@ def parse_budgets(text: str) -> tuple[float | int | str, ...]:
     """The budgets of a comma-separated list: shares in (0, 1) as float, token counts as int, and `"full"`.
 
     Raises:
-        ValueError: an entry is none of these, or stands twice.
+        ValueError: an entry is none of these, or two have one `label`, under which answers are kept.
     """
     budgets = tuple(_parse(entry.strip()) for entry in text.split(","))
-    twice = sorted({label(budget) for budget in budgets if budgets.count(budget) > 1})
+    labels = [label(budget) for budget in budgets]
+    twice = sorted({name for name in labels if labels.count(name) > 1})
     if twice:
-        raise ValueError(f"the budgets {text!r} name {', '.join(twice)} more than once; name each once")
+        raise ValueError(
+            f"the budgets {text!r} name {', '.join(twice)} more than once (of a share six digits count); name each once"
+        )
     return budgets
 
 

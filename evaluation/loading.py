@@ -4,25 +4,22 @@ import argparse
 import difflib
 import hashlib
 import importlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, Qwen3VLConfig
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
-from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
 from evaluation import baselines
 from evaluation.budgets import parse_budgets
+from evaluation.dials import parse_dials
 from evaluation.records import picture_fingerprint
 from training.data import load_examples
 
 OURS = ("arrcoc_qwen3_vl", "qwen3_vl")  # model types that our class loads
-# The allocator's own fields: a change of the others would break the weights' meaning.
-DIALS = sorted(set(ARRCOCQwen3VLConfig.__dataclass_fields__) - set(Qwen3VLConfig.__dataclass_fields__))
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -123,9 +120,7 @@ def load_model(parser: argparse.ArgumentParser, options: argparse.Namespace):
             # Imported late: only a run with an allocator's file needs training's dependencies.
             from training.allocator import load_allocator
 
-            load_allocator(model, options.allocator)
-            for dial, value in options.dials.items():
-                setattr(model.config, dial, value)
+            load_allocator(model, options.allocator, options.dials)
         model = model.to(options.device).eval()
     except StrictDataclassError as error:
         parser.error(f"--set {' '.join(options.set)}: {' '.join(str(error).split())}")
@@ -238,31 +233,6 @@ def _methods(text: str) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise ValueError(f"--methods names {name!r} more than once; name each once")
     return names
-
-
-def parse_dials(pairs: Sequence[str]) -> dict:
-    """The dials of `DIAL=VALUE` texts by name; their values are checked by the configuration that takes them.
-
-    Raises:
-        ValueError: a text has another form, or names no dial or one that was named before.
-    """
-    dials = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--set {pair!r} is no DIAL=VALUE; write for instance --set coverage_floor=0.1")
-        if name not in DIALS:
-            near = difflib.get_close_matches(name, DIALS, n=1)
-            raise ValueError(
-                f"--set {name!r} is no dial of the configuration" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
-        if name in dials:
-            raise ValueError(f"--set names {name!r} more than once; name each once")
-        try:
-            dials[name] = json.loads(value)
-        except json.JSONDecodeError:
-            dials[name] = value
-    return dials
 
 
 def _first_line(error: Exception) -> str:

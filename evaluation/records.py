@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+_CLASSES = ("auto_map", "image_processor_type", "processor_class")  # what an image processor tells of no pixel
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -36,7 +38,8 @@ class Records:
     Raises:
         RecordsMismatch: the file's header is another one; says what differs.
 
-    A last line that a kill cut short is dropped. Lines before it must be whole.
+    A last line that a kill cut short is dropped. Lines before it must be whole. What the header of an older file does not
+    name is not compared.
     """
 
     def __init__(self, path: Path, header: dict, restart: bool = False):
@@ -62,7 +65,7 @@ class Records:
             raise RecordsMismatch(f"{self.path}:1 is no header of a run; pass --restart to overwrite it") from None
         differing = [
             f"{name} was {found.get(name)!r} and is now {header.get(name)!r}"
-            for name in dict.fromkeys([*found, *header])
+            for name in found
             if found.get(name) != header.get(name)
         ]
         if differing:
@@ -105,6 +108,15 @@ def model_fingerprint(model) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()[:16]
+
+
+def processor_fingerprint(processor) -> str:
+    """Hash of what decides which pixels and texture a model sees of a picture, as hexadecimal text."""
+    images = getattr(processor, "image_processor", None)
+    settings = {} if images is None else images.to_dict()
+    named = {name: value for name, value in settings.items() if value is not None and name not in _CLASSES}
+    named["texture_size"] = getattr(processor, "texture_size", None)
+    return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def picture_fingerprint(image) -> str:

@@ -18,7 +18,14 @@ from evaluation import baselines, loading, report
 from evaluation.answering import answer, batches_of, recalls
 from evaluation.budgets import FULL, label, tokens_for
 from evaluation.loading import Facts
-from evaluation.records import Answer, Records, RecordsMismatch, data_fingerprint, model_fingerprint
+from evaluation.records import (
+    Answer,
+    Records,
+    RecordsMismatch,
+    data_fingerprint,
+    model_fingerprint,
+    processor_fingerprint,
+)
 from evaluation.timing import prefill_ratios
 
 METHODS = "arrcoc,resize,random"
@@ -94,11 +101,12 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
     return parser, options
 
 
-def header_of(options: argparse.Namespace, model, examples, facts: Sequence[Facts]) -> dict:
-    """What must be the same for a run to go on: arguments, model and data."""
+def header_of(options: argparse.Namespace, model, processor, examples, facts: Sequence[Facts]) -> dict:
+    """What must be the same for a run to go on: arguments, model, processor and data."""
     return {
         **{name: getattr(options, name) for name in ANSWERING},
         "model": model_fingerprint(model),
+        "processor": processor_fingerprint(processor),
         "baseline_weights": loading.weights_fingerprint(options.baseline_weights, options.methods),
         "data_content": data_fingerprint(examples, [fact.picture for fact in facts]),
     }
@@ -111,7 +119,7 @@ def main(arguments: list[str] | None = None):
     model, processor = loading.load_model(parser, options)
     facts = loading.facts_of(processor, examples)
     try:
-        header = header_of(options, model, examples, facts)
+        header = header_of(options, model, processor, examples, facts)
         records = Records(options.out.with_name(options.out.name + ".jsonl"), header, options.restart)
     except RecordsMismatch as error:
         parser.error(str(error))

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import EvalResult
 
+from evaluation.baselines import title
 from evaluation.budgets import FULL, heading, label, parse_budgets
 from evaluation.records import model_fingerprint
 from publishing.files import ROOT, sha256_of
@@ -118,9 +119,12 @@ def conditions(result: Result) -> str:
     row, run = result.rows[-1], result.arguments
     asked = {name: run[name] for name in ("data", "split", "seed", "limit", "dtype", "max_new_tokens") if name in run}
     told = ", ".join(f"{name} `{value}`" for name, value in asked.items() if value is not None)
+    pictures, sources = f"{row['pictures']:.0f} pictures", row.get("sources") or row["pictures"]
+    if sources != row["pictures"]:
+        pictures += f" of {sources:.0f} sources"
     return (
-        f"{row['questions']:.0f} questions on {row['pictures']:.0f} pictures; {told}. In brackets the 95% interval, resampled "
-        f"by picture. `{result.path.name}`, SHA-256 `{sha256_of(result.path)[:16]}`"
+        f"{row['questions']:.0f} questions on {pictures}; {told}. In brackets the 95% interval, resampled by source (a picture, "
+        f"or a table that several pictures show). `{result.path.name}`, SHA-256 `{sha256_of(result.path)[:16]}`"
     )
 
 
@@ -132,7 +136,7 @@ def comparison(result: Result, metric: str) -> str | None:
     for method in dict.fromkeys(method for method, _ in cells):
         shown = [_percent(cells.get((method, label(budget))), metric) for budget in budgets]
         if any(shown):
-            lines.append(f"| {'all tokens' if method == FULL else method} | {' | '.join(shown)} |")
+            lines.append(f"| {'all tokens' if method == FULL else title(method)} | {' | '.join(shown)} |")
     if not lines:
         return None
     head = f"| {TABLES[metric]} | {' | '.join(heading(budget) for budget in budgets)} |"

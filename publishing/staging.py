@@ -58,7 +58,8 @@ class Source:
         """The model, with the allocator if there is one.
 
         Raises:
-            OSError, ValueError: the checkpoint or the allocator is missing, damaged, or of another base.
+            OSError, ValueError: the checkpoint or the allocator is missing or damaged, or the allocator is of another base or
+                was trained without the question.
         """
         from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 

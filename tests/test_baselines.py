@@ -156,11 +156,10 @@ def test_chosen_cells_are_stock_with_the_others_masked_out(tiny, stock, tiny_pro
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_token_works_beside_a_whole_picture(tiny, tiny_processor, examples, name):
-    least = 2 if name == "foveated" else 1  # its coarse view takes one
-    prepared = baselines.find(name)(tiny, tiny_processor, examples, [least, 36])
+    prepared = baselines.find(name)(tiny, tiny_processor, examples, [1, 36])
     assert torch.isfinite(logits_of(tiny, prepared)).all()
     if name not in ("full", "fastv"):
-        assert prepared.tokens == [least, 36]
+        assert prepared.tokens == [1, 36]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -180,16 +179,26 @@ def test_methods_run_on_other_shapes(tiny_model, make_processor, page, shape):
     example = Example(page(64, 48), "total?")
     for name in NAMES:
         if shape == "pooled" and name in ("two_stage", "auto_stage"):
-            continue  # the two exclude each other: tests/test_two_stage.py
+            # the two exclude each other: tests/test_two_stage.py
+            assert "coarse_share=0.5 pools cells" in baselines.supports(name, model)
+            continue
         prepared = baselines.find(name)(model, processor, [example], [4])
         assert torch.isfinite(logits_of(model, prepared)).all(), name
 
 
-def test_arrcoc_is_what_the_model_does_itself(tiny, tiny_processor, examples):
+@pytest.mark.parametrize(
+    "dials", [{}, {"encode_ratio": 0.4}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}]
+)
+def test_arrcoc_is_what_the_model_does_itself(dials, tiny, tiny_processor, examples, monkeypatch):
+    for name, value in dials.items():
+        monkeypatch.setattr(tiny.config, name, value)
     inputs = interface.prompt(tiny_processor, examples, token_budget=[12, 9])
     prepared = baselines.find("arrcoc")(tiny, tiny_processor, examples, [12, 9])
     with torch.no_grad():
         assert torch.equal(tiny(**inputs).logits[:, -1], logits_of(tiny, prepared))
+    if "allocation_mode" in dials:
+        assert all(0 < int(kept.sum()) < tokens for kept, tokens in zip(prepared.kept, prepared.tokens, strict=True))
+        return  # some tokens are of the coarse view
     for kept, allocation in zip(prepared.kept, tiny.allocate(**inputs), strict=True):
         assert kept.nonzero().tolist() == allocation.positions[:, 1:].tolist()
 

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from packaging.version import Version
@@ -171,6 +172,38 @@ def test_heads_assigned_late_are_refused_by_the_model(tiny_config, new_model):
     config.scorer_heads = 5
     with pytest.raises(ValueError, match="5"):
         new_model(config)
+
+
+@torch.no_grad()
+def test_a_dial_assigned_late_is_that_of_a_model_built_with_it(tiny_config, new_model, make_inputs, page):
+    """So that what is saved is what was seen."""
+    dials = {
+        "information_weight": 0.0, "perspective_weight": 3.0, "participation_weight": 0.5, "area_strength": 1.0,
+        "diversity": 0.5, "coverage_floor": 0.9, "min_deepstack_levels": 0, "max_cell_pixels": 4, "coarse_share": 0.0,
+        "gate_temperature": 1.0,
+    }  # fmt: skip
+    inputs = make_inputs(page(160, 128), token_budget=20)
+    model = new_model(tiny_config(coarse_share=0.5))
+
+    def plan(built):
+        found = built.allocate(**inputs)[0]
+        return found.relevance, found.positions, found.depth, found.level
+
+    for name, value in dials.items():
+        before = plan(model)
+        setattr(model.config, name, value)
+        twin = new_model(copy.deepcopy(model.config))
+        twin.load_state_dict(model.state_dict(), strict=False)  # without the adapter, once there are no pooled cells
+        for own, other in zip(plan(model), plan(twin), strict=True):
+            assert torch.equal(own, other), name
+        if name != "gate_temperature":
+            assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(before, plan(model), strict=True)), (
+                name
+            )
+    plain = new_model(tiny_config())
+    plain.config.coarse_share = 0.5
+    with pytest.raises(ValueError, match=r"coarse_share=0\.5 needs an adapter"):
+        plain.allocate(**inputs)
 
 
 def test_refused_assignment_leaves_the_config_as_it_was():

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -43,6 +44,26 @@ def test_demo_answers_at_both_budgets_and_writes_the_overlay(picture, tmp_path, 
 
 def test_budget_is_a_count_or_a_name():
     assert [answer.budget_of(text) for text in ("64", "auto", "-1")] == [64, "auto", -1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--image", "nope.png"], "nope.png"),
+        (["--budget", "0.5"], "token_budget='0.5' is not a budget"),
+        (["--model", str(ROOT / "demo")], "can't be staged as a Hub folder: OSError"),
+    ],
+)
+def test_what_can_not_be_answered_is_told_in_one_line(options, says, processor, capsys, monkeypatch):
+    if "--model" not in options:
+        monkeypatch.setattr(answer, "model_folder", lambda *args: "")
+        monkeypatch.setattr(answer, "pipeline", lambda *args, **kwargs: SimpleNamespace(processor=processor))
+        monkeypatch.setattr(answer, "measure", lambda pipe, *asked: answer.prepare(pipe.processor, *asked[:3]))
+        monkeypatch.setattr(answer, "report", lambda *answers: None)
+    assert answer.main(options) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("demo.answer: ")
+    assert says in error
 
 
 def test_figure_has_a_panel_for_the_page_every_map_and_the_kept_cells():

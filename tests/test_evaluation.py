@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from evaluation import answering, loading, report, run, swap, timing
 from evaluation.baselines import fastv, vision_selector
 from evaluation.budgets import heading, label, parse_budgets, tokens_for
 from evaluation.records import Answer, Records, RecordsMismatch, data_fingerprint, model_fingerprint
-from training.allocator import save_allocator
+from training.allocator import load_allocator, save_allocator
 from training.data import load_examples
 
 SIZES = ((64, 48), (64, 48), (80, 64))  # 12, 12 and 20 cells
@@ -93,7 +94,7 @@ def test_budgets_are_shares_counts_and_full():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "1.5", "1.0", "-3", "-0.5", "half", "nan", "0.1,,0.2", "0.1,0.10", "full,full"]
+    "text", ["", "0", "1.5", "1.0", "-3", "-0.5", "half", "nan", "0.1,,0.2", "0.1,0.10", "0.1,0.1000001", "full,full"]
 )
 def test_bad_budgets_are_refused(text):
     with pytest.raises(ValueError, match=r"is no budget; pass a share|more than once"):
@@ -284,6 +285,7 @@ def test_an_allocator_from_a_file_is_put_onto_the_model(command, tiny_model, mod
     torch.manual_seed(1)
     wake(trained)
     save_allocator(trained, tmp_path / "allocator.safetensors")
+    load_allocator(trained, tmp_path / "allocator.safetensors")  # as rounded as the file
     common = ("--budgets", "4", "--methods", "arrcoc", "--timing", "0", "--max-new-tokens", "1")
     command(*common)
     plain = last_json(capsys)["arguments"]
@@ -291,6 +293,68 @@ def test_an_allocator_from_a_file_is_put_onto_the_model(command, tiny_model, mod
     with_file = last_json(capsys)["arguments"]
     assert {name for name in plain if plain[name] != with_file[name]} == {"model"}
     assert with_file["model"] == model_fingerprint(trained)
+
+
+@pytest.fixture
+def load(model_folder, data):
+    """`load(*more)`: the model that a command line loads."""
+
+    def call(*more):
+        parser, options = run.parse(["--model", str(model_folder), "--data", str(data), "--device", "cpu", *more])
+        return loading.load_model(parser, options)[0]
+
+    return call
+
+
+def test_dials_of_the_command_line_win_over_those_of_an_allocator(load, model_folder, new_model, tmp_path, capsys):
+    path = str(tmp_path / "allocator.safetensors")
+    trained = loading.ARRCOCQwen3VLForConditionalGeneration.from_pretrained(model_folder, diversity=0.2)
+    save_allocator(trained, path)
+    model = load("--allocator", path, "--set", "coverage_floor=0.4", "information_weight=0")
+    layer = model.model.arrcoc
+    assert model.config.coverage_floor == layer.allocator.coverage_floor == 0.4
+    assert model.config.information_weight == layer.balancer.weights["information"] == 0
+    assert model.config.diversity == layer.balancer.diversity == 0.2
+    with pytest.raises(SystemExit):
+        load("--allocator", path, "--set", "coarse_share=0.3")
+    assert "has no adapter for pooled cells" in capsys.readouterr().err
+    pooled = loading.ARRCOCQwen3VLForConditionalGeneration.from_pretrained(model_folder, coarse_share=0.3)
+    save_allocator(pooled, path)
+    assert load("--allocator", path).model.arrcoc.adapter is not None
+    assert load("--allocator", path, "--set", "coarse_share=0").model.arrcoc.adapter is None
+
+
+def test_an_allocator_without_the_question_is_no_ordinary_one(load, tiny_model, tmp_path, capsys):
+    save_allocator(tiny_model(), tmp_path / "blind.safetensors", scorer="query_blind")
+    with pytest.raises(SystemExit):
+        load("--allocator", str(tmp_path / "blind.safetensors"))
+    assert "trained without the question" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("method", "dials"), [("two_stage", []), ("arrcoc", ["encode_ratio=0.5"])])
+def test_what_a_dial_excludes_is_told_before_anything_runs(method, dials, load, capsys):
+    load("--methods", method, *(["--set", *dials] if dials else []))
+    with pytest.raises(SystemExit):
+        load("--methods", method, "--set", "coarse_share=0.3", *dials)
+    assert f"--methods {method}: coarse_share=0.3 pools cells" in capsys.readouterr().err
+
+
+def test_another_processor_is_another_run(command, model_folder, tmp_path, capsys):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    common = ("--model", str(folder), "--budgets", "4", "--methods", "arrcoc", "--timing", "0", "--max-new-tokens", "1")
+    out = command(*common)
+    processor = loading.ARRCOCProcessor.from_pretrained(folder)
+    processor.image_processor.size = dict(processor.image_processor.size) | {"shortest_edge": 512}
+    processor.save_pretrained(folder)
+    with pytest.raises(SystemExit):
+        command(*common)
+    assert "processor was '" in capsys.readouterr().err
+    path = out.with_name("result.jsonl")
+    header, *answers = path.read_text().splitlines()
+    older = json.loads(header)
+    del older["header"]["processor"]  # as a run of before it was written down
+    path.write_text("\n".join([json.dumps(older), *answers]) + "\n")
+    command(*common)
 
 
 def test_another_run_is_refused_and_restart_overwrites(command, capsys):
@@ -452,6 +516,7 @@ def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, m
         (["--timing", "-1"], "below 0"),
         (["--set", "magic=1"], "no dial"),
         (["--set", "coverage_floor"], "DIAL=VALUE"),
+        (["--set", "scorer_hidden_size=128"], "is fixed when it is made"),
         (["--allocator", "/nowhere/a.safetensors"], "is not there"),
         (["--baseline-weights", "/nowhere"], "is not there"),
         (["--device", "gpu9"], "gpu9"),

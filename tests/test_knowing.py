@@ -326,7 +326,7 @@ def test_perspective_takes_more_channels_and_refuses_fewer():
 
 # ---- participatory ---------------------------------------------------------------------------------------------------
 
-SIZES = {"texture_channels": 13, "merger_input_size": 24, "level_sizes": [20, 20], "query_size": 32}
+SIZES = {"texture_channels": 13, "feature_sizes": [24, 20, 20], "query_size": 32}
 
 
 def participant(gate: float | None = None, **sizes) -> ParticipatoryScorer:
@@ -337,7 +337,7 @@ def participant(gate: float | None = None, **sizes) -> ParticipatoryScorer:
     return scorer
 
 
-def arguments(tokens: int = 4, height: int = 5, width: int = 6, levels: int = 2, dtype=torch.float32) -> dict:
+def arguments(tokens: int = 4, height: int = 5, width: int = 6, sizes=(24, 20, 20), dtype=torch.float32) -> dict:
     generator = torch.Generator().manual_seed(2)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -345,8 +345,7 @@ def arguments(tokens: int = 4, height: int = 5, width: int = 6, levels: int = 2,
 
     return {
         "texture": random_texture(height, width).to(dtype),
-        "merger_inputs": normal(height * width, 24),
-        "levels": [normal(height * width, 20) for _ in range(levels)],
+        "features": [normal(height * width, size) for size in sizes],
         "query": normal(tokens, 32),
         "query_mask": torch.ones(tokens, dtype=torch.bool),
     }
@@ -356,7 +355,7 @@ def arguments(tokens: int = 4, height: int = 5, width: int = 6, levels: int = 2,
 @pytest.mark.parametrize("grid_hw", GRIDS)
 def test_participation_is_exactly_zero_at_start(grid_hw, scale):
     given = arguments(height=grid_hw[0], width=grid_hw[1])
-    given["merger_inputs"] *= scale
+    given["features"][0] *= scale
     score = participant()(**given)
     assert score.shape == grid_hw
     assert score.dtype == torch.float32
@@ -375,9 +374,10 @@ def test_participation_depends_on_the_question_and_on_the_cell():
     assert score.std() > 1e-3
     assert score.isfinite().all()
     assert (scorer(**(given | {"query": given["query"].flip(1)})) - score).abs().amax() > 1e-3
-    for name in ("texture", "merger_inputs"):
-        assert (scorer(**(given | {name: given[name].flip(1)})) - score).abs().amax() > 1e-3, name
-    assert (scorer(**(given | {"levels": given["levels"][::-1]})) - score).abs().amax() > 1e-3
+    assert (scorer(**(given | {"texture": given["texture"].flip(1)})) - score).abs().amax() > 1e-3
+    for number, feature in enumerate(given["features"]):
+        changed = [*given["features"][:number], feature.flip(1), *given["features"][number + 1 :]]
+        assert (scorer(**(given | {"features": changed})) - score).abs().amax() > 1e-3, number
 
 
 def test_participation_keeps_the_order_of_large_scores_and_their_gradient():
@@ -452,15 +452,15 @@ def test_words_are_compared_with_their_neighbours_and_a_long_question_as_a_short
     assert torch.equal(matcher(features, words * 0, mask & False), torch.zeros(6, 4))
 
 
-def test_participation_works_without_levels():
-    score = participant(gate=1.0, level_sizes=[])(**arguments(levels=0))
+def test_participation_works_on_one_feature():
+    score = participant(gate=1.0, feature_sizes=[24])(**arguments(sizes=[24]))
     assert score.isfinite().all()
     assert score.std() > 1e-3
 
 
 def test_no_gradient_enters_the_embeddings():
     scorer, given = participant(gate=1.0), arguments()
-    learned = [given["texture"], given["merger_inputs"], *given["levels"]]  # by stage 1's reader, or a texture channel
+    learned = [given["texture"], *given["features"]]  # by stage 1's reader, or a texture channel
     for tensor in (*learned, given["query"]):
         tensor.requires_grad_()
     scorer(**given).sum().backward()
@@ -473,11 +473,9 @@ def test_features_may_be_bfloat16():
     scorer = participant(gate=1.0)
     score = scorer(**arguments(dtype=torch.bfloat16))
     assert score.dtype == torch.float32
-    rounded = {
-        name: [level.float() for level in value] if name == "levels" else value
-        for name, value in arguments(dtype=torch.bfloat16).items()
-    }
-    rounded |= {name: rounded[name].float() for name in ("texture", "merger_inputs", "query")}
+    rounded = arguments(dtype=torch.bfloat16)
+    rounded |= {name: rounded[name].float() for name in ("texture", "query")}
+    rounded["features"] = [feature.float() for feature in rounded["features"]]
     assert torch.equal(score, scorer(**rounded))
 
 
@@ -523,8 +521,8 @@ def test_built_on_meta_equals_built_on_cpu(build):
     ("change", "message"),
     [
         ({"texture": torch.zeros(12, 5, 6)}, r"\(12, 5, 6\); wanted \(13, h, w\)"),
-        ({"merger_inputs": torch.zeros(29, 24)}, r"\[\(29, 24\), .*wanted \[\(30, 24\), \(30, 20\)"),
-        ({"levels": []}, r"shapes \[\(30, 24\)\]; wanted \[\(30, 24\), \(30, 20\)"),
+        ({"features": [torch.zeros(29, 24)] * 3}, r"\[\(29, 24\), .*wanted \[\(30, 24\), \(30, 20\)"),
+        ({"features": [torch.zeros(30, 24)]}, r"shapes \[\(30, 24\)\]; wanted \[\(30, 24\), \(30, 20\)"),
         ({"query": torch.zeros(1, 1, 4, 32)}, r"\(1, 1, 4, 32\); wanted \(Tq, 32\)"),
         ({"query_mask": torch.ones(4)}, r"torch.float32 of shape \(4,\); wanted torch.bool"),
         ({"query_mask": torch.ones(3, dtype=torch.bool)}, r"shape \(3,\); wanted torch.bool of shape \(4,\)"),
@@ -543,10 +541,10 @@ def test_participation_refuses_heads_that_do_not_divide():
 
 
 def test_participation_is_light_on_the_largest_model():
-    """4608 -> 64 + 256 from the merger, 4 * 4096 -> 64 + 256 from visual tokens and DeepStack, 4096 -> 64 and three words -> 256
-    from the question: 10.2 million parameters, a thousandth of 8B."""
-    scorer = ParticipatoryScorer(13, 4608, [4096] * 4, 4096)
-    assert sum(parameter.numel() for parameter in scorer.parameters()) < 10_300_000
+    """4 * 4096 -> 64 + 256 from visual tokens and DeepStack, 4096 -> 64 and three words -> 256 from the question: 8.7 million
+    parameters, a thousandth of 8B."""
+    scorer = ParticipatoryScorer(13, [4096] * 4, 4096)
+    assert sum(parameter.numel() for parameter in scorer.parameters()) < 8_800_000
 
 
 def _assert_gradients(scorer: torch.nn.Module, score, at_first: set[str]) -> None:

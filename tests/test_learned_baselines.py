@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from evaluation.baselines import find, glimpse_prune, query_blind, vision_selector
+from evaluation.baselines import find, glimpse_prune, query_blind, supports, vision_selector
 from evaluation.baselines.glimpse_prune import GlimpsePredictor, rotate_2d
 from evaluation.baselines.vision_selector import ImportanceScorer
 from training.allocator import base_fingerprint, load_allocator, save_allocator, save_baseline
@@ -114,9 +114,30 @@ def test_the_blind_layer_is_trained_and_run_on_the_same_question(
     prepared = query_blind.query_blind(model, processor, pictures, [6] * 4)
     assert all(torch.equal(prepared.kept[0], kept) for kept in prepared.kept)
     learner = AllocatorLearner(model, {"evidence": 1.0}, "query_blind")
-    load_allocator(model, tmp_path / "blind.safetensors")
+    with pytest.raises(ValueError, match=r"trained without the question.*--methods query_blind"):
+        load_allocator(model, tmp_path / "blind.safetensors")
+    load_allocator(model, tmp_path / "blind.safetensors", scorer="query_blind")
     collator = AllocatorCollator(processor, language=False)
     batch = collator(pictures, 0) | {"image_token_counts": torch.tensor([6] * 4)}
     vision = model.model.encode(batch["pixel_values"], batch["image_grid_thw"])
     trained = scores_of("query_blind", learner.scorer, model, batch, vision)[0].output.allocation
     assert torch.equal(trained.cell_token.view(4, 6) >= 0, prepared.kept[0])
+
+
+def test_the_blind_layer_follows_the_dials_of_its_model(tiny_config, new_model, make_processor, page, tmp_path):
+    model = new_model(tiny_config(coverage_floor=0.0))
+    pictures = [Example(page(96, 64, 1), "why?", ("1",))]
+    save_allocator(model, tmp_path / "blind.safetensors", scorer="query_blind")
+    query_blind.load_weights(model, tmp_path / "blind.safetensors")
+    kept = {}
+    for dial, value in (("coverage_floor", 0.0), ("coverage_floor", 1.0), ("encode_ratio", 0.5)):
+        setattr(model.config, dial, value)
+        kept[dial, value] = query_blind.query_blind(model, make_processor(model), pictures, [6]).kept[0]
+    assert all(int(cells.sum()) == 6 for cells in kept.values())
+    assert not torch.equal(kept["coverage_floor", 0.0], kept["coverage_floor", 1.0])
+    assert "coarse_share" in supports("query_blind", new_model(tiny_config(coarse_share=0.3, encode_ratio=0.5)))
+    pooled = new_model(tiny_config(coarse_share=0.3))
+    base = {name: tensor for name, tensor in model.state_dict().items() if ".arrcoc." not in name}
+    pooled.load_state_dict(base, strict=False)
+    with pytest.raises(ValueError, match="has no adapter for pooled cells"):
+        query_blind.load_weights(pooled, tmp_path / "blind.safetensors")

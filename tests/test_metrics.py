@@ -77,7 +77,8 @@ def test_relaxed_accuracy(prediction, references, wanted):
 def test_as_number():
     assert as_number(" 3.5% ") == pytest.approx(0.035)
     assert as_number("1,234") == 1234
-    assert [as_number(text) for text in ("A4", "inf", "nan", "", "12 km")] == [None] * 5
+    assert [as_number(text) for text in ("-$5", "$-5", "- €5", "+$ 5", "-$1,000%")] == [-5, -5, -5, 5, -10]
+    assert [as_number(text) for text in ("A4", "inf", "nan", "", "12 km", "1_000", "-$-5")] == [None] * 7
 
 
 def test_evidence_recall():

@@ -21,7 +21,7 @@ from publishing.files import ALLOCATOR, ASSEMBLING, CARD, CODE_FILES, PICTURES, 
 from publishing.fresh import LoadFailed, load_in_fresh_process
 from publishing.pushing import PushError, Target
 from tests.fake_hub import READ, WRITE, serve
-from training.allocator import save_allocator
+from training.allocator import load_allocator, save_allocator
 
 REPO, TAG = "me/arrcoc", "v1"
 
@@ -173,6 +173,13 @@ def test_staging_leaves_nothing_after_an_error(tiny_folder, tmp_path, capsys):
     assert not any(out.parent.iterdir())
 
 
+def test_an_allocator_without_the_question_is_not_staged(tiny_folder, tiny_model, tmp_path, capsys):
+    save_allocator(tiny_model(), tmp_path / "blind.safetensors", scorer="query_blind")
+    wanted = ["stage", str(tmp_path / "out"), "--checkpoint", str(tiny_folder)]
+    assert upload.main([*wanted, "--allocator", str(tmp_path / "blind.safetensors")]) == 1
+    assert "trained without the question" in capsys.readouterr().err
+
+
 # The card
 
 
@@ -200,9 +207,10 @@ def run_of(tmp_path, model, **header):
         ("full", "full", 0.75, 48),
         ("arrcoc", "0.25", 0.5, 12),
         ("resize", "0.25", 0.125, 12),
+        ("tome", "0.25", 0.25, 12),
     ):
         for family in ("form", "all"):
-            row = {"method": method, "budget": budget, "family": family, "questions": 8, "pictures": 4}
+            row = {"method": method, "budget": budget, "family": family, "questions": 8, "pictures": 4, "sources": 3}
             row |= {
                 "exact_match": value,
                 "exact_match_low": value - 0.1,
@@ -234,7 +242,9 @@ def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
     assert "| 25% | 12 | 0.38 | 50.0% (40.0% to 60.0%) |  |" in text
     assert "| resize | 12.5% (2.5% to 22.5%) |  |" in text
     assert "| all tokens |  | 75.0% (65.0% to 85.0%) |" in text
-    assert "8 questions on 4 pictures; data `world`" in text
+    assert "| in the style of ToMe | 25.0% (15.0% to 35.0%) |  |" in text
+    assert "8 questions on 4 pictures of 3 sources; data `world`" in text
+    assert "resampled by source (a picture, or a table that several pictures show)" in text
     assert "12 tokens a picture answer 50.0% of the questions as wanted, all 48 answer 75.0%" in text
     assert contract.problems_of(out) == []
 
@@ -434,6 +444,7 @@ def test_an_allocator_alone_is_put_together_with_its_base(
     commit = hub.repositories["me/base"].commit({path.name: path.read_bytes() for path in base.iterdir()}, "main")
     hub.repositories["me/base"].commit({"README.md": b"the base has moved on"}, "main")
     save_allocator(model, tmp_path / "trained.safetensors")
+    load_allocator(model, tmp_path / "trained.safetensors")  # as rounded as everybody's
 
     out = tmp_path / "out"
     command = ["stage", out, "--checkpoint", "me/base", "--revision", commit, "--allocator-only"]

@@ -13,6 +13,7 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from training import allocator as files
 from training import average, train_allocator
 from training.allocator import base_fingerprint, load_allocator, save_allocator
+from training.allocator_batches import repeated_pages
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,10 @@ def test_a_killed_run_resumes_to_the_same_result_bit_for_bit(options, train, tmp
     assert [line["step"] for line in metrics(tmp_path / "cut")] == [1, 2, 3]
     with pytest.raises(SystemExit, match="pass --resume"):
         train(tmp_path / "cut", *options, steps=6)
-    cut = load_file(train(tmp_path / "cut", *options, "--resume", steps=6))
+    with (tmp_path / "cut" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "lo')  # a full disk cut this line short
+    # the options that the run began with are in its folder
+    cut = load_file(train_allocator.main(["--out", str(tmp_path / "cut"), "--resume"]))
     for name, tensor in whole.items():
         assert torch.equal(tensor, cut[name]), name
     logged = [[(m["step"], m["loss"]) for m in metrics(tmp_path / out) if "loss" in m] for out in ("whole", "cut")]
@@ -154,6 +158,48 @@ def test_a_killed_run_resumes_to_the_same_result_bit_for_bit(options, train, tmp
 def test_there_is_nothing_to_resume_in_an_empty_folder(train, tmp_path):
     with pytest.raises(SystemExit, match="nothing to resume"):
         train(tmp_path, "--resume")
+
+
+def test_a_finished_run_is_not_trained_further(train, tmp_path, monkeypatch, capsys):
+    path = train(tmp_path, "--signals", "evidence", steps=2)
+    result, logged = load_file(path), metrics(tmp_path)
+    path.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(train_allocator.AllocatorTrainer, "train", lambda *args: pytest.fail("it was trained"))
+        train_allocator.main(["--out", str(tmp_path), "--resume", "--export"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 2
+    assert all(torch.equal(tensor, result[name]) for name, tensor in load_file(path).items())
+    assert (tmp_path / "model").is_dir()
+    assert metrics(tmp_path) == logged
+    train_allocator.main(["--out", str(tmp_path), "--resume", "--steps", "3"])  # more steps are another matter
+    assert metrics(tmp_path)[-1]["step"] == 3
+
+
+def test_a_run_is_not_resumed_as_another(train, base, new_model, tmp_path, capsys):
+    folder, out = shutil.copytree(base, tmp_path / "base"), tmp_path / "out"
+    train(out, "--model", folder, "--signals", "evidence", steps=2)
+    for options, told in (
+        (["--seed", "1", "--data", "world", "X"], r"--data was ['{pages}'] and is now ['world', 'X']; --seed was 0 and is now 1"),
+        (["--scorer", "vision_selector"], "--scorer was arrcoc and is now vision_selector"),
+        (["--signals", "mass"], "--signals was evidence and is now mass"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit):
+            train_allocator.main(["--out", str(out), "--resume", *options])
+        began = json.loads((out / "options.json").read_text())
+        assert told.replace("{pages}", began["data"][0]) in capsys.readouterr().err
+    resume = ["--out", str(out), "--resume", "--steps", "4"]
+    new_model(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base).config, seed=1).save_pretrained(folder)
+    with pytest.raises(SystemExit, match="is of base"):
+        train_allocator.main(resume)
+    (out / "options.json").write_text("{")
+    with pytest.raises(SystemExit):
+        train_allocator.main(resume)
+    assert "options.json can't be read" in capsys.readouterr().err
+    (out / "options.json").unlink()  # a run of older code: the options are asked for, what is trained is still checked
+    with pytest.raises(SystemExit, match="does not hold what is trained here"):
+        train(out, "--resume", "--signals", "early_features")
+    with pytest.raises(SystemExit, match="is of scorer arrcoc, and this run has scorer query_blind"):
+        train(out, "--resume", "--scorer", "query_blind")
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
@@ -229,7 +275,8 @@ def test_the_allocator_file_is_refused_where_it_does_not_belong(tiny_config, new
     load_allocator(twin, path)  # other dials: they come with the file
     assert (twin.config.coarse_share, twin.model.arrcoc.balancer.diversity) == (0.5, 0.125)
     for name, tensor in model.model.arrcoc.state_dict().items():
-        assert torch.equal(tensor, twin.model.arrcoc.state_dict()[name])
+        written = tensor.bfloat16().float() if tensor.ndim > 1 else tensor
+        assert torch.equal(written, twin.model.arrcoc.state_dict()[name])
     load_allocator(copy.deepcopy(twin).to(torch.bfloat16), path)  # a copy of the base in another dtype
     with torch.no_grad():
         twin.model.language_model.norm.weight += 1
@@ -277,17 +324,46 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path,
 
 
 @pytest.mark.parametrize(
-    "bad", [["--signals", "evidense"], ["--scorer", "magic"], ["--scorer", "vision_selector", "--export"],
-     ["--ahead", "5", "--signals", "evidence,lm_gumbel"], ["--ahead", "5", "--scorer", "glimpse_prune"]],
+    ("bad", "told"),
+    [("--signals evidense", "is unknown"), ("--scorer magic", "invalid choice"),
+     ("--scorer vision_selector --export", "measured as a baseline"), ("--scorer query_blind --export", "measured as a baseline"),
+     ("--scorer glimpse_prune --allocator a", "begins from nothing"), ("--reset --allocator a", "pass one of them"),
+     ("--scorer vision_selector --signals named=1,early_evidence=1", "--signals named, early_evidence: vision_selector has"),
+     ("--scorer glimpse_prune --signals evidence,tension", "--signals tension: glimpse_prune has"),
+     ("--ahead 5 --signals evidence,lm_gumbel", "can't go with lm_gumbel"), ("--ahead 5 --scorer glimpse_prune", "can't go with")],
 )  # fmt: skip
-def test_the_command_line_refuses_what_it_does_not_know(bad):
+def test_the_command_line_refuses_what_it_does_not_know(bad, told, capsys):
     with pytest.raises(SystemExit):
-        train_allocator.parse(bad)
+        train_allocator.parse(bad.split())
+    assert told in capsys.readouterr().err
+
+
+def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, tmp_path):
+    def learner_of(*options):
+        return train_allocator.make_learner(train_allocator.parse(["--model", str(base), *map(str, options)]))[0]
+
+    first = learner_of("--set", "diversity=0.2", "coverage_floor=0.3")
+    save_allocator(first.model, tmp_path / "first.safetensors")
+    layer = learner_of("--allocator", tmp_path / "first.safetensors", "--set", "diversity=0.4").model.model.arrcoc
+    assert (layer.balancer.diversity, layer.allocator.coverage_floor) == (0.4, 0.3)
+    new = learner_of("--reset", "--set", "scorer_hidden_size=24", "scorer_heads=3", "coarse_share=0.2").model
+    assert new.config.scorer_heads == 3
+    save_allocator(new, tmp_path / "new.safetensors")
+    load_allocator(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), tmp_path / "new.safetensors")
+    with pytest.raises(ValueError, match="does not divide"):
+        learner_of("--reset", "--set", "scorer_heads=3")
+    with pytest.raises(ValueError, match="built with scorer_heads=3, which can't become 2"):
+        load_allocator(first.model, tmp_path / "new.safetensors", {"scorer_heads": 2})
+    save_allocator(first.model, tmp_path / "blind.safetensors", "query_blind")
+    with pytest.raises(ValueError, match="trained without the question"):
+        learner_of("--allocator", tmp_path / "blind.safetensors")
+    learner_of("--allocator", tmp_path / "blind.safetensors", "--scorer", "query_blind")
 
 
 @pytest.mark.parametrize(
     "bad",
     ["--steps 0", "--batch-size 0", "--limit 0", "--learning-rate nan", "--shares 0.9 0.1", "--set nope=1", "--set diversity",
+     "--set scorer_heads=2",
      "--seed -1", "--schedule zig", "--gate-factor nan"],
 )  # fmt: skip
 def test_numbers_and_dials_are_checked_before_anything_is_loaded(bad, capsys):
@@ -313,3 +389,15 @@ def test_the_world_is_a_source_and_mixes_with_others(pages):
     assert read.question.startswith("number")
     seen = {source.example(index).question for index in range(1, 7, 2)}
     assert len(seen) == 3  # each pass shows every page once
+
+
+def test_pages_that_come_again_ahead_are_told(pages, capsys):
+    options = train_allocator.parse(["--data", "world?grids=8x8", str(pages), "--ahead", "9"])
+    source = train_allocator.make_source(options.data, seed=0, limit=None, skip_bad=False)
+    assert repeated_pages(source, 7) == []
+    assert repeated_pages(source, 9) == [(1, 4, 3)]
+    assert train_allocator._pages_ahead(source, options) == 9
+    told = f"--ahead 9: 4 pages are of --data {pages}, which has 3; they come again, up to 2 times each\n"
+    assert capsys.readouterr().err == told
+    assert train_allocator._pages_ahead(source.sources[1], options) == 3
+    assert "has 3 pages, each is encoded once" in capsys.readouterr().err

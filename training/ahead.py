@@ -22,7 +22,7 @@ class EncodedPage:
     Attributes:
         grid: (t, h, w) merged grid.
         glance: stage 1 of it, but for what hangs on the question.
-        merger_inputs, levels: as `ARRCOCLayer.forward` takes them, in half precision.
+        levels: as `ARRCOCLayer.forward` takes them, in half precision.
         query_input_ids, query_attention_mask: (questions, Tq).
         evidence, context: (questions, cells) covered share of each cell.
         attention: (questions, cells) how the answer's tokens attend to them in the full model, 0 where no signal asks; `None`
@@ -31,7 +31,6 @@ class EncodedPage:
 
     grid: tuple[int, int, int]
     glance: Glance
-    merger_inputs: torch.Tensor
     levels: list[torch.Tensor]
     query_input_ids: torch.Tensor
     query_attention_mask: torch.Tensor
@@ -64,7 +63,7 @@ def encode_ahead(
     """The first `pages` pages of a source, each with all that the source asks of it.
 
     With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
-    those without an evidence box. About 0.7 MB for each page of 144 cells on the bundled base: the caller says how many
+    those without an evidence box. About 0.5 MB for each page of 144 cells on the bundled base: the caller says how many
     fit into memory.
     """
     numbers = tqdm(range(pages), desc="pages encoded", disable=quiet)
@@ -86,7 +85,6 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
     return EncodedPage(
         grids[0],
         replace(glance, canvas=_half(glance.canvas)),
-        _half(vision.last_hidden_state.reshape(len(grids) * cells, -1)[:cells]),
         [_half(vision.pooler_output[0]), *(_half(level[0]) for level in vision.deepstack_features)],
         batch["query_input_ids"],
         batch["query_attention_mask"].bool(),
@@ -116,9 +114,9 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
     query = model.get_input_embeddings()(ids).detach()
     with torch.autocast(query.device.type, enabled=False):
         texture = page.glance.texture
-        needed = layer.participation(texture, page.merger_inputs, page.levels, query, mask)
-        rated = layer.rate(page.glance, query, mask) if early else None
+        needed = layer.participation(texture, page.levels, query, mask)
         looked = replace(page.glance, perspective=layer.perspective(texture))  # it is trained too
+        rated = layer.rate(looked, query, mask) if early else None
         scored = []
         for number, budget in enumerate(budgets.tolist()):
             maps = {

@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import Qwen3VLConfig
 
+from evaluation.dials import SHAPES
+
 VERSION = 1  # of the file's form
 _TEXT_SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 _VISION_SHAPE = (
@@ -24,6 +26,7 @@ _VISION_SHAPE = (
 )  # fmt: skip
 _ROWS = 64  # of each tensor that the fingerprint reads
 _LANGUAGE_READERS = ("glimpse_prune",)  # scorers of the language model's states
+_TRAINED = {"arrcoc": "with the question", "query_blind": "without the question"}
 
 
 def base_fingerprint(model: nn.Module, scorer: str = "arrcoc") -> str:
@@ -153,6 +156,8 @@ def save_allocator(
 ) -> None:  # fmt: skip
     """Writes the allocator of `model` to a safetensors file, with its dials and its base's fingerprint as metadata.
 
+    Matrices are written in bfloat16, which halves the file; loaded, they are float32 again.
+
     Args:
         scorer: "arrcoc", or "query_blind" for one that was trained without the question.
         fingerprint, tensors: of the base and of the allocator, where the model itself is sharded; else read from it.
@@ -167,38 +172,79 @@ def save_allocator(
         "dials": json.dumps(allocator_dials(model.config)),
         "scorer": scorer,
     }
-    write_tensors(path, tensors or model.model.arrcoc.state_dict(), metadata)
+    tensors = tensors or model.model.arrcoc.state_dict()
+    write_tensors(path, {name: t.bfloat16() if t.ndim > 1 else t for name, t in tensors.items()}, metadata)
 
 
-def read_allocator(model: nn.Module, path: str | Path) -> tuple[nn.Module, dict, dict[str, str]]:
+def read_allocator(
+    model: nn.Module, path: str | Path, dials: dict | None = None, scorer: str = "arrcoc"
+) -> tuple[nn.Module, dict, dict[str, str]]:
     """The layer that a file holds, made for `model` but not given to it; its dials; the file's metadata.
 
+    Args:
+        dials: values that win over the file's, by name; those of the layer's shape can't.
+        scorer: what the file must have been trained as.
+
     Raises:
-        ValueError: the file is missing, damaged, of another base or another form.
+        ValueError: the file is missing, damaged, of another base, scorer or form, or can't have one of `dials`.
     """
     tensors, metadata = read_tensors(path)
     check_kind(path, metadata, "arrcoc allocator", base_fingerprint(model))
-    config, old = copy.deepcopy(model.config), model.model.arrcoc
-    dials = json.loads(metadata["dials"])
-    for name, value in dials.items():
-        setattr(config, name, value)
+    if (came := metadata.get("scorer", "arrcoc")) != scorer:
+        raise ValueError(
+            f"{path} was trained {_TRAINED.get(came, came)}, wanted one that was trained {_TRAINED.get(scorer, scorer)}; train "
+            f"it with --scorer {scorer}. One without the question is measured by evaluation.run --methods query_blind "
+            "--baseline-weights DIR"
+        )
+    config, old, chosen = copy.deepcopy(model.config), model.model.arrcoc, json.loads(metadata["dials"])
+    _assign(config, chosen)
     layer = type(old)(config)
     fill(layer, tensors, path)
-    return layer.to(next(old.parameters()).device).train(old.training), dials, metadata
+    if dials:
+        _check_dials(dials, chosen, path)
+        _assign(config, dials)
+        if config.coarse_share == 0:
+            layer.adapter = None
+        layer.follow(config)
+    return layer.to(next(old.parameters()).device).train(old.training), chosen | (dials or {}), metadata
 
 
-def load_allocator(model: nn.Module, path: str | Path) -> dict[str, str]:
+def _assign(config, dials: dict) -> None:
+    for name, value in dials.items():
+        setattr(config, name, value)
+
+
+def _check_dials(dials: dict, held: dict, path: str | Path) -> None:
+    """Refuses dials that a trained layer, which was built with those `held`, can't take over."""
+    fixed = [name for name in SHAPES if name in dials and dials[name] != held[name]]
+    if fixed:
+        raise ValueError(
+            f"{path} was built with {fixed[0]}={held[fixed[0]]}, which can't become {dials[fixed[0]]}; train a new allocator "
+            "with it"
+        )
+    if dials.get("coarse_share", 0) > 0 and held["coarse_share"] == 0:
+        raise ValueError(
+            f"{path} was trained with coarse_share=0 and has no adapter for pooled cells, which "
+            f"coarse_share={dials['coarse_share']} needs; leave it at 0, or train a new allocator with it"
+        )
+
+
+def load_allocator(
+    model: nn.Module, path: str | Path, dials: dict | None = None, scorer: str = "arrcoc"
+) -> dict[str, str]:
     """Gives `model` the allocator of a file, dials included. On any error the model is left as it was.
 
+    Args:
+        dials, scorer: see `read_allocator`.
+
     Returns:
-        The file's metadata; its "scorer" says whether the allocator was trained with the question.
+        The file's metadata.
 
     Raises:
-        ValueError: the file is missing, damaged, of another base or another form.
+        ValueError: see `read_allocator`.
     """
-    layer, dials, metadata = read_allocator(model, path)
-    for name, value in dials.items():
-        setattr(model.config, name, value)
+    layer, chosen, metadata = read_allocator(model, path, dials, scorer)
+    _assign(model.config, chosen)
     model.model.arrcoc = layer
     return metadata
 
@@ -219,11 +265,11 @@ def load_baseline(module: nn.Module, model: nn.Module, path: str | Path, name: s
     fill(module, tensors, path)
 
 
-def fill_parameters(module: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) -> None:
-    """Loads `tensors` into the parameters of `module` that are trained, all of them or none.
+def check_parameters(module: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) -> dict[str, nn.Parameter]:
+    """The parameters of `module` that are trained, by name.
 
     Raises:
-        ValueError: the file does not hold exactly these parameters.
+        ValueError: `tensors`, which come from the file, are not for exactly these.
     """
     own = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     differ = [n for n in {*own, *tensors} if n not in own or n not in tensors or own[n].shape != tensors[n].shape]
@@ -232,6 +278,12 @@ def fill_parameters(module: nn.Module, tensors: dict[str, torch.Tensor], path: s
             f"{path} does not hold what is trained here, the first difference is {min(differ)}; resume with the options that "
             "the run began with"
         )
+    return own
+
+
+def fill_parameters(module: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) -> None:
+    """Loads `tensors` into the parameters of `module` that are trained, all of them or none. Raises as `check_parameters`."""
+    own = check_parameters(module, tensors, path)
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(tensors[name])

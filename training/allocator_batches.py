@@ -183,6 +183,20 @@ class MixedSource:
         return self.sources[which].page(turn)
 
 
+def repeated_pages(source, pages: int) -> list[tuple[int, int, int]]:
+    """(number, pages asked of it, pages that it has) of each source of a `MixedSource` whose pages come again within `pages`.
+
+    A source without a length, such as the drawn world, never ends. Empty for a source that is not mixed.
+    """
+    sources = source.sources if isinstance(source, MixedSource) else []
+    found = []
+    for number, each in enumerate(sources):
+        asked = len(range(number, pages, len(sources)))
+        if hasattr(each, "__len__") and asked > len(each):
+            found.append((number, asked, len(each)))
+    return found
+
+
 class AllocatorBatches(IterableDataset):
     """The endless batches of a source from step `start` on. Batch `i` depends on `i`, the source and the collator's seed.
 

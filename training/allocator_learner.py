@@ -1,7 +1,7 @@
 """AllocatorLearner: the base, a scorer and the signals in one module, whose forward is one training step's losses."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -48,8 +48,6 @@ class AllocatorLearner(nn.Module):
         self.names = None
         if "named" in weights and self.baseline is None:
             self.names = nn.Linear(layer.participation.mix.out_features, 1)
-            layer.participation.mix.register_forward_hook(self._keep_found)
-        self._found: list[torch.Tensor] = []  # of each image of the batch, in order
         self.tuned: list[nn.Module] = []  # parts of the language model that are trained too
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
@@ -80,33 +78,47 @@ class AllocatorLearner(nn.Module):
         """Whether batches need prompts without answers."""
         return self.scorer_name == "glimpse_prune"
 
-    def _keep_found(self, module, arguments, found: torch.Tensor) -> None:
-        self._found += found.unbind(0) if found.ndim == 3 else [found]
+    @contextmanager
+    def _finds(self) -> Iterator[list[torch.Tensor]]:
+        """While open, collects what the cells of each image find in its question, (cells, size), where a signal asks for it."""
+        finds: list[torch.Tensor] = []
+        if self.names is None:
+            yield finds
+            return
+
+        def keep(module, arguments, found: torch.Tensor) -> None:
+            finds.extend(found.unbind(0) if found.ndim == 3 else [found])
+
+        hook = self.scorer.participation.mix.register_forward_hook(keep)
+        try:
+            yield finds
+        finally:
+            hook.remove()
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """`loss`, and the unweighted value of each signal by name, detached; see `AllocatorCollator` for the batch, and
         `PageCollator` for one of pages that are encoded already."""
-        self._found.clear()
-        if "pages" in batch:
-            pairs = list(zip(batch["pages"], batch["budgets"], strict=True))
-            blind = self.scorer_name == "query_blind"
-            scored = [
-                s for page, budgets in pairs for s in page_scores(self.model, page, budgets, blind, self.looks_early)
-            ]
-            covered = [both for page, _ in pairs for both in zip(page.evidence, page.context, strict=True)]
-            losses = self._score_losses(scored, covered)
-            if self._reads_attention(covered):
-                seen = [seen for page, _ in pairs for seen in page.attention]
-                losses |= self._attention_losses(scored, seen, covered)
-        else:
-            scored, losses = self._example_losses(batch)
+        with self._finds() as finds:
+            compute = self._page_losses if "pages" in batch else self._example_losses
+            scored, losses = compute(batch, finds)
         total = sum(self._weight(name) * loss for name, loss in losses.items())
         if not isinstance(total, torch.Tensor) or not total.requires_grad:
             # nothing in this batch teaches anything, such as one without evidence
             total = sum(s.value.sum() for s in scored) * 0.0
         return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}
 
-    def _example_losses(self, batch) -> tuple[list[Scored], dict[str, torch.Tensor]]:
+    def _page_losses(self, batch, finds) -> tuple[list[Scored], dict[str, torch.Tensor]]:
+        pairs = list(zip(batch["pages"], batch["budgets"], strict=True))
+        blind = self.scorer_name == "query_blind"
+        scored = [s for page, budgets in pairs for s in page_scores(self.model, page, budgets, blind, self.looks_early)]
+        covered = [both for page, _ in pairs for both in zip(page.evidence, page.context, strict=True)]
+        losses = self._score_losses(scored, covered, finds)
+        if self._reads_attention(covered):
+            seen = [seen for page, _ in pairs for seen in page.attention]
+            losses |= self._attention_losses(scored, seen, covered)
+        return scored, losses
+
+    def _example_losses(self, batch, finds) -> tuple[list[Scored], dict[str, torch.Tensor]]:
         with torch.no_grad():
             vision_output = encode_once(self.model, batch)
         temperature = None
@@ -117,21 +129,20 @@ class AllocatorLearner(nn.Module):
         )
         sizes = [len(image.value) for image in scored]
         covered = list(zip(batch["evidence"].split(sizes), batch["context"].split(sizes), strict=True))
-        return scored, self._score_losses(scored, covered) | self._language_losses(
-            scored, covered, batch, vision_output
-        )
+        losses = self._score_losses(scored, covered, finds)
+        return scored, losses | self._language_losses(scored, covered, batch, vision_output)
 
     def _weight(self, name: str) -> float:
         return self.weights[name] * (self.progress if name == "binarize" else 1.0)
 
-    def _score_losses(self, scored: list[Scored], covered) -> dict[str, torch.Tensor]:
+    def _score_losses(self, scored: list[Scored], covered, finds) -> dict[str, torch.Tensor]:
         found: dict[str, list] = {}
         for image, (cells, context) in zip(scored, covered, strict=True):
             for name, compute in self._losses_of(image, cells, context).items():
                 if name in self.weights:
                     found.setdefault(name, []).append(compute())
         if self.names is not None:
-            guesses = [self.names(each).squeeze(-1) for each in self._found]
+            guesses = [self.names(each).squeeze(-1) for each in finds]
             targets = [signals.evidence_target(context) for _, context in covered]
             found["named"] = [signals.named_loss(*pair) for pair in zip(guesses, targets, strict=True)]
         return _means(found)
@@ -153,7 +164,8 @@ class AllocatorLearner(nn.Module):
         if self.guess is not None and image.read is not None:
             losses["early_features"] = lambda: signals.guess_loss(self.guess(image.read), image.tokens)
         if image.early is not None:
-            losses["early_evidence"] = lambda: _early_loss(image, both)
+            weighed = torch.maximum(target, signals.EARLY_CONTEXT * both)
+            losses["early_evidence"] = lambda: _early_loss(image, weighed)
         if image.early is not None and not image.is_full:
             losses["early_distill"] = lambda: _early_loss(image, _chosen(image))
         return losses

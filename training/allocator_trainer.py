@@ -8,11 +8,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from training.allocator import fill_parameters, read_tensors, write_tensors
+from training.allocator import check_parameters, fill_parameters, read_tensors, write_tensors
 from training.allocator_batches import AllocatorBatches
 
 TRAINED = "trained.safetensors"
@@ -30,13 +31,20 @@ class MetricsFile(TrainerCallback):
         if not state.is_world_process_zero:
             return
         lines = self.path.read_text().splitlines() if self.start and self.path.exists() else []
-        kept = [line for line in lines if json.loads(line)["step"] <= self.start]
+        kept = [line for line in lines if (step := _step_of(line)) is not None and step <= self.start]
         self.path.write_text("".join(f"{line}\n" for line in kept))
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero:
             with self.path.open("a") as file:
                 file.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
+
+
+def _step_of(line: str) -> int | None:
+    try:
+        return json.loads(line)["step"]
+    except json.JSONDecodeError:  # cut short by a full disk or a kill
+        return None
 
 
 class FiniteGradients(TrainerCallback):
@@ -61,6 +69,30 @@ def _stopped(out: str, step: int) -> str:
     )
 
 
+def read_checkpoint(learner: nn.Module, checkpoint: str | Path) -> tuple[dict[str, torch.Tensor], int]:
+    """What a checkpoint's folder holds of what an `AllocatorLearner` trains, and its step.
+
+    Raises:
+        OSError, ValueError: the checkpoint is damaged, of another base or scorer, or holds other parameters.
+    """
+    tensors, metadata = read_tensors(Path(checkpoint) / TRAINED)
+    for name, own in (("base", learner.fingerprint), ("scorer", learner.scorer_name)):
+        if metadata.get(name) != own:
+            raise ValueError(
+                f"{checkpoint} is of {name} {metadata.get(name)}, and this run has {name} {own}; resume with what the run began "
+                "with, or pass another --out"
+            )
+    check_parameters(learner, tensors, checkpoint)
+    return tensors, json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"]
+
+
+def restore(learner: nn.Module, checkpoint: str | Path) -> int:
+    """Fills what the learner trains from a checkpoint's folder; returns its step. Raises as `read_checkpoint`."""
+    tensors, step = read_checkpoint(learner, checkpoint)
+    fill_parameters(learner, tensors, checkpoint)
+    return step
+
+
 class AllocatorTrainer(Trainer):
     """Trains an `AllocatorLearner` on the batches of a source.
 
@@ -80,12 +112,9 @@ class AllocatorTrainer(Trainer):
         self._sums: dict[str, list] = {}
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
-        """As `Trainer.train`; a checkpoint is a folder that this trainer wrote."""
+        """As `Trainer.train`; a checkpoint is a folder that this trainer wrote. Raises as `restore`."""
         if resume_from_checkpoint:
-            state = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text())
-            self.start_step = state["global_step"]
-            tensors, _ = read_tensors(Path(resume_from_checkpoint) / TRAINED)
-            fill_parameters(self.learner, tensors, resume_from_checkpoint)
+            self.start_step = restore(self.learner, resume_from_checkpoint)
         self.add_callback(MetricsFile(Path(self.args.output_dir) / METRICS, self.start_step))
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 

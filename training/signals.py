@@ -32,11 +32,13 @@ SIGNALS = {
     "entropy": ((), "entropy of the scores' softmax, in [0, 1]"),
     "tension": ((), "mean square of the tensions, in [0, 1]"),
 }
-LANGUAGE_VARIANTS = ("lm_straight_through", "lm_gates", "lm_gumbel", "lm_soft_topk")
+# What only the allocator's layer has: the learned baselines have no such parts.
+LAYER_SIGNALS = ("named", "early_evidence", "early_distill", "early_features", "tension")
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
 NAMED_WEIGHT = 5.0  # of a named cell; most are not named
 CONTEXT_SHARE = 1 / 10  # of the cells, that evidence and context learn to be among
 EARLY_SHARE = 1 / 3  # the same of stage 1
+EARLY_CONTEXT = 0.3  # weight of a context cell there, that of an evidence cell being 1
 _TOUCHED = 0.05  # share of a cell that evidence must cover to count
 
 
@@ -120,7 +122,7 @@ def among_loss(
 
     Args:
         value: (cells,) scores; temperature: scalar, in their units.
-        target: (cells,) 0 or 1.
+        target: (cells,) weight of each, 0 to 1.
 
     Returns:
         A scalar, or `None` where the target is empty or does not fit.

@@ -8,6 +8,7 @@ from evaluation.baselines.interface import Method, Prepared, cells_of, is_arrcoc
 
 # Name -> (module, function). A module may have, beside its function:
 #   supports(model) -> str | None: why a model can't run it; without, it runs ours alone
+#   refuses(name, config) -> str | None: why a configuration of ours excludes it
 #   load_weights(model, file): what a learned method needs first
 #   prefill(model, processor, examples, budgets): its prefill as published, for timing, where the function answers another way
 #   UNTIMED: why neither tells what the published method costs
@@ -102,7 +103,7 @@ def supports(name: str, model) -> str | None:
             f"{name} acts on Qwen3-VL's vision features, and this is {type(model).__name__}; load a Qwen3-VL checkpoint "
             "with ARRCOCQwen3VLForConditionalGeneration"
         )
-    return None
+    return module.refuses(name, model.config) if hasattr(module, "refuses") else None
 
 
 def _entry(name: str) -> tuple[str, str]:

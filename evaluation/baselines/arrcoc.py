@@ -2,8 +2,11 @@
 
 import torch
 
+from evaluation.baselines import staged
 from evaluation.baselines.interface import Prepared
 from evaluation.baselines.selection import encode
+
+refuses = staged.refuses
 
 
 @torch.no_grad()
@@ -12,6 +15,8 @@ def arrcoc(model, processor, examples, budgets) -> Prepared:
 
     Kept are the cells that have a token to themselves, which with `coarse_share` above 0 are not all that are read.
     """
+    if model.config.encode_ratio != 1 or model.config.allocation_mode != "select":
+        return staged.staged(model, processor, examples, budgets)
     encoded = encode(model, processor, examples, budgets)
     base, inputs = model.model, encoded.inputs
     decisions = base.decide(

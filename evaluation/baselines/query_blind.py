@@ -6,22 +6,27 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from evaluation.baselines import staged
 from evaluation.baselines.arrcoc import arrcoc
 from evaluation.baselines.interface import Prepared
-from training.allocator import read_allocator
+from evaluation.dials import SHAPES
+from training.allocator import allocator_dials, read_allocator
 
+refuses = staged.refuses
 _LAYERS: WeakKeyDictionary = WeakKeyDictionary()
 
 
 def load_weights(model, file: str | Path) -> None:
     """Reads the layer for `model` from a file of `training.train_allocator --scorer query_blind`.
 
+    Dials are those of `model`, as for the layer that this one is compared with; the file's count for its shape alone.
+
     Raises:
-        ValueError: the file is missing, damaged, of another base, or was trained with the question.
+        ValueError: the file is missing, damaged, of another base, was trained with the question, or can't have these dials.
     """
-    layer, _, metadata = read_allocator(model, file)
-    if metadata["scorer"] != "query_blind":
-        raise ValueError(f"{file} was trained with the question; train one with --scorer query_blind")
+    held = allocator_dials(model.config)
+    dials = {name: value for name, value in held.items() if name not in SHAPES}
+    layer, _, _ = read_allocator(model, file, dials, scorer="query_blind")
     _LAYERS[model] = layer.eval()
 
 

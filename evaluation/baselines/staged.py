@@ -9,39 +9,54 @@ from evaluation.baselines.interface import Prepared, prompt
 ENCODE_RATIO = 0.35
 
 
+def refuses(name: str, config) -> str | None:
+    """Why a model of this configuration can't spend its budget as the method says, or `None`."""
+    ratio = {"two_stage": ENCODE_RATIO, "auto_stage": "auto"}.get(name, config.encode_ratio)
+    if config.coarse_share > 0 and ratio != 1:
+        return (
+            f"coarse_share={config.coarse_share} pools cells that encode_ratio={ratio} leaves out; pass --set coarse_share=0, or "
+            "a method that encodes all cells"
+        )
+    return None
+
+
 @torch.no_grad()
 def two_stage(model, processor, examples, budgets) -> Prepared:
     """Inputs with the allocator's choice from the `ENCODE_RATIO` of the cells that stage 1 had encoded."""
-    return _staged(model, processor, examples, budgets, encode_ratio=ENCODE_RATIO)
+    return staged(model, processor, examples, budgets, encode_ratio=ENCODE_RATIO)
 
 
 @torch.no_grad()
 def auto_stage(model, processor, examples, budgets) -> Prepared:
     """Inputs with the allocator's choice from the cells that are not empty paper."""
-    return _staged(model, processor, examples, budgets, encode_ratio="auto")
+    return staged(model, processor, examples, budgets, encode_ratio="auto")
 
 
 @torch.no_grad()
 def foveated(model, processor, examples, budgets) -> Prepared:
     """Inputs with a coarse view of the whole picture and, in the rest of the budget, the allocator's choice."""
-    return _staged(model, processor, examples, budgets, allocation_mode="foveated")
+    return staged(model, processor, examples, budgets, allocation_mode="foveated")
 
 
-def _staged(model, processor, examples, budgets, **mode) -> Prepared:
+@torch.no_grad()
+def staged(model, processor, examples, budgets, **mode) -> Prepared:
+    """Inputs as the model itself would fill K placeholders; `encode_ratio` and `allocation_mode` are the configuration's."""
+    config = model.config
+    mode = {"encode_ratio": config.encode_ratio, "allocation_mode": config.allocation_mode} | mode
     inputs = prompt(processor, examples, token_budget=budgets).to(model.device)
     own = ("pixel_values", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
     seen = {name: inputs.pop(name) for name in own}
     vision = model.model.get_image_features(image_grid_thw=inputs["image_grid_thw"], **seen, **mode)
     counts = seen["image_token_counts"].tolist()
-    merge = model.config.vision_config.spatial_merge_size
+    merge = config.vision_config.spatial_merge_size
     kept = []
     for number, (_, height, width) in enumerate(inputs["image_grid_thw"].tolist()):
         height, width = height // merge, width // merge
         cells = torch.ones(height, width, dtype=torch.bool)
         if counts[number] < height * width:
             coarse = 0
-            if mode.get("allocation_mode") == "foveated":
-                view = coarse_grid((1, height, width), counts[number], model.config.coarse_view_share)
+            if mode["allocation_mode"] == "foveated":
+                view = coarse_grid((1, height, width), counts[number], config.coarse_view_share)
                 coarse = 0 if view is None else view[1] * view[2]
             fine = vision.deepstack_features[-1][number][coarse:].cpu()
             cells = torch.zeros_like(cells)

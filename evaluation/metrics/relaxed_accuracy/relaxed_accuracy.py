@@ -1,17 +1,21 @@
 """Share of right answers where numbers may be 5% off."""
 
 import math
+import re
 
 import datasets
 import evaluate
 
 TOLERANCE = 0.05  # Masry et al. 2022, section 5
+_CURRENCY = re.compile(r"^([+-]?)\s*[$€£]+\s*")  # behind the sign or before it
 
 
 def as_number(text: str) -> float | None:
     """The finite number that `text` is, with thousands commas, a currency sign or a percent sign; else None."""
-    plain = text.strip().lstrip("$€£").replace(",", "").strip()
+    plain = _CURRENCY.sub(r"\1", text.strip()).replace(",", "")
     percent = plain.endswith("%")
+    if "_" in plain:  # Python's own way to group digits
+        return None
     try:
         value = float(plain.removesuffix("%"))
     except ValueError:
