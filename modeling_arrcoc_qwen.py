@@ -127,7 +127,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             return_dict=True,
             **kwargs,
         )
-        if outputs.past_key_values is not None and (has_vision or not cached):
+        if tokens is not None and outputs.past_key_values is not None and (has_vision or not cached):
             shape = (tokens.shape[0], cached + tokens.shape[1])
             if rope_deltas is None:
                 rope_deltas = rope_deltas_of(position_ids, attention_mask, shape)
