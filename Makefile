@@ -30,7 +30,8 @@ lint: $(VENV)/.dev
 
 app-test: $(VENV)/.app $(VENV)/.dev
 	$(BIN)/pip install --quiet 'playwright>=1.50'
-	which chromium chromium-browser google-chrome | grep -q . || $(BIN)/playwright install --with-deps chromium \
+	which chromium chromium-browser google-chrome | grep -q . || apt-get install -y -qq chromium > /dev/null 2>&1 \
+	    || $(BIN)/playwright install --with-deps chromium \
 	    || echo 'no browser to be had: its tests are skipped'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_app.py tests/test_app_page.py
 
