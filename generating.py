@@ -9,7 +9,15 @@ from transformers.generation import utils as generation_utils
 
 from .configuration_arrcoc import check_spending
 from .encoding import check_encoded
-from .placement import cells_of, check_filled, count_placeholders, deltas_of, held_rope_deltas, images_to_encode
+from .placement import (
+    cached_tokens,
+    cells_of,
+    check_filled,
+    count_placeholders,
+    deltas_of,
+    held_rope_deltas,
+    images_to_encode,
+)
 from .placing import UNPLACED
 
 
@@ -39,7 +47,7 @@ class GeneratingMixin:
             if not whole:
                 rope_inputs = (inputs_tensor, types, *grids)
                 placed, _ = self.model.place_after_cache(
-                    held, cache.get_seq_length(), inputs_tensor.shape, mask, rope_inputs
+                    held, cached_tokens(cache), inputs_tensor.shape, mask, rope_inputs
                 )
                 position_ids[1:, :, -inputs_tensor.shape[1] :] = placed
             return position_ids
@@ -53,8 +61,7 @@ class GeneratingMixin:
         check_spending(model_kwargs.get("encode_ratio"), model_kwargs.get("allocation_mode"))
         images = [model_kwargs.get("pixel_values"), (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]
         images[0] = model_kwargs.get("encoded_images") if images[0] is None else images[0]
-        cache = model_kwargs.get("past_key_values")
-        empty = cache is None or cache.get_seq_length() == 0
+        empty = not cached_tokens(model_kwargs.get("past_key_values"))
         if (
             images[0] is None
             and images[1] is None
@@ -84,7 +91,7 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
     types, grids = model_kwargs.get("mm_token_type_ids"), model_kwargs.get("image_grid_thw")
     check_encoded(model_kwargs.get("encoded_images"), grids)
     embedded = inputs_tensor.ndim == 3 and (ids is None or not ids.numel())
-    held = 0 if cache is None else int(cache.get_seq_length())
+    held = cached_tokens(cache)
     if grids is not None and (embedded or types is None) and model_kwargs.get("position_ids") is None:
         counts = model_kwargs.get("image_token_counts")
         if counts is None and types is not None:
@@ -98,8 +105,7 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
             f"the cache holds {held} tokens, but the prompt and its attention_mask have {mask.shape[1]}; pass the whole prompt "
             "that it was made from with what follows, or the new tokens with an attention_mask over cached and new ones"
         )
-    _, deltas = getattr(cache, "arrcoc_rope_deltas", (0, None))
-    if held and deltas is not None:
+    if (deltas := held_rope_deltas(cache, check=False)) is not None:  # a whole prompt may follow any cache
         deltas_of(deltas, len(inputs_tensor))
 
 

@@ -22,6 +22,7 @@ from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
 from .participating import ParticipatoryScorer
 from .placement import (
+    cached_tokens,
     check_filled,
     count_placeholders,
     hold_rope_deltas,
@@ -94,7 +95,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
                 )
                 pixel_values_videos = None
         features, offsets = mm_encoder_outputs.pop("image", None), None
-        cached = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        cached = cached_tokens(past_key_values)
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
             check_placeable(offsets, input_ids, position_ids)
@@ -128,10 +129,9 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             **kwargs,
         )
         if tokens is not None and outputs.past_key_values is not None and (has_vision or not cached):
-            shape = (tokens.shape[0], cached + tokens.shape[1])
             if rope_deltas is None:
-                rope_deltas = rope_deltas_of(position_ids, attention_mask, shape)
-            end = images_end(input_ids, self.config, cached, shape[1]) if has_vision else 0
+                rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached)
+            end = images_end(input_ids, self.config, cached, cached + tokens.shape[1]) if has_vision else 0
             hold_rope_deltas(outputs.past_key_values, rope_deltas, end)
         return outputs
 

@@ -183,7 +183,7 @@ def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
     counts = count_placeholders(types, 1, None, grids, merge_size, model_kwargs.get("image_token_counts"))
     model_kwargs = model_kwargs | {"image_token_counts": counts}
     cache, position_ids = model_kwargs.get("past_key_values"), model_kwargs.get("position_ids")
-    cached = 0 if cache is None else int(cache.get_seq_length())
+    cached = cached_tokens(cache)
     if not cached or position_ids is None or position_ids.shape[-1] != types.shape[-1]:
         return model_kwargs  # nothing is cached, or only the new part was passed
     starts = image_runs(types, None)[0] % types.shape[-1]
@@ -218,25 +218,31 @@ def check_filled(input_ids, mm_token_type_ids, image_token_id):
         )
 
 
-def rope_deltas_of(position_ids, attention_mask, shape) -> torch.Tensor:
+def cached_tokens(cache) -> int:
+    """How many tokens a cache holds; 0 for `None`."""
+    return 0 if cache is None else int(cache.get_seq_length())
+
+
+def rope_deltas_of(position_ids, attention_mask, tokens, cached: int) -> torch.Tensor:
     """(batch, 1) how far the position after a prompt lies from its place among the tokens.
 
     Args:
         position_ids: (3 or 4, batch, length) of the prompt's last part, of 4 the first are places among the tokens; or
             (batch, length), or `None` where each token has the position of its column, as in text alone.
-        attention_mask: (batch, length of the cache) or `None`.
-        shape: (batch, length of the cache).
+        attention_mask: (batch, cached + length) or `None`.
+        tokens: (batch, length) or their embeddings.
+        cached: how many tokens stand before them.
     """
-    batch, length = shape
+    batch, length = tokens.shape[0], cached + tokens.shape[1]
     masked = isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2
-    tokens = attention_mask.sum(-1) if masked else torch.full((batch,), length)
+    places = attention_mask.sum(-1) if masked else torch.full((batch,), length, device=tokens.device)
     if position_ids is None:
-        return (length - tokens)[:, None]
+        return (length - places)[:, None]
     if position_ids.ndim == 2:
         position_ids = position_ids[None]
     if len(position_ids) == 4:
-        tokens = position_ids[0].amax(-1) + 1
-    return (position_ids[-3:].amax(dim=(0, 2)) + 1 - tokens.to(position_ids.device))[:, None]
+        places = position_ids[0].amax(-1) + 1
+    return (position_ids[-3:].amax(dim=(0, 2)) + 1 - places.to(position_ids.device))[:, None]
 
 
 def hold_rope_deltas(cache, rope_deltas: torch.Tensor, end: int) -> None:
@@ -245,25 +251,24 @@ def hold_rope_deltas(cache, rope_deltas: torch.Tensor, end: int) -> None:
     The cache is the only thing that a conversation hands on, so what continues it must stand there and not on the model.
 
     Args:
-        cache: the cache after a prompt, or `None`.
+        cache: the cache after a prompt.
         rope_deltas: (batch, 1).
         end: tokens up to the last image; what comes after it may be cropped and replaced.
     """
-    if cache is not None:
-        cache.arrcoc_rope_deltas = (end, rope_deltas)
+    cache.arrcoc_rope_deltas = (end, rope_deltas)
 
 
-def held_rope_deltas(cache) -> torch.Tensor | None:
+def held_rope_deltas(cache, check: bool = True) -> torch.Tensor | None:
     """(batch, 1) the next token's position minus its place among the tokens, or `None` where the cache is empty or another's.
 
     Raises:
-        ValueError: the cache was cropped to before the end of its images.
+        ValueError: the cache was cropped to before the end of its images, and `check` is set.
     """
     end, deltas = getattr(cache, "arrcoc_rope_deltas", (0, None))
-    now = 0 if deltas is None else cache.get_seq_length()
+    now = 0 if deltas is None else cached_tokens(cache)
     if now == 0:
         return None
-    if now < end:
+    if check and now < end:
         raise ValueError(
             f"the cache was cropped to {now} tokens, but its images end after {end}; pass the whole prompt with its images and "
             "mm_token_type_ids, or start from an empty cache"

@@ -2,7 +2,7 @@
 
 import torch
 
-from .placement import deltas_of, expand_prompt, held_rope_deltas
+from .placement import cached_tokens, deltas_of, expand_prompt, held_rope_deltas
 
 UNPLACED = (
     "pruned images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) from "
@@ -59,7 +59,7 @@ class PlacingMixin:
         """
         held = held_rope_deltas(past_key_values)
         if held is None:
-            if image_grid_thw is None and video_grid_thw is None and not _holds(past_key_values):
+            if image_grid_thw is None and video_grid_thw is None and not cached_tokens(past_key_values):
                 self.rope_deltas = None  # of an earlier prompt
             return super().compute_3d_position_ids(
                 input_ids,
@@ -72,7 +72,7 @@ class PlacingMixin:
             )
         rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
         position_ids, self.rope_deltas = self.place_after_cache(
-            held, past_key_values.get_seq_length(), inputs_embeds.shape[:2], attention_mask, rope_inputs
+            held, cached_tokens(past_key_values), inputs_embeds.shape[:2], attention_mask, rope_inputs
         )
         return position_ids
 
@@ -115,10 +115,6 @@ class PlacingMixin:
         position_ids = position_ids.clone()
         position_ids[-3:, mask.to(position_ids.device)] += offsets
         return position_ids
-
-
-def _holds(past_key_values) -> bool:
-    return past_key_values is not None and past_key_values.get_seq_length() > 0
 
 
 def check_placeable(offsets, input_ids, position_ids) -> None:

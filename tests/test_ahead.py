@@ -36,6 +36,8 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
     """Features are kept in half precision: 11 bits of them."""
     collator = AllocatorCollator(make_processor(learner.model), language=False)
     pages = encode_ahead(learner.model, collator, source, 3, quiet=True)
+    with torch.no_grad():
+        learner.model.model.arrcoc.perspective.gate += 1  # training goes on after they are encoded
     assert [len(page.evidence) for page in pages] == [QUESTIONS] * 3
     for number, page in enumerate(pages):
         batch = collator([source.example(QUESTIONS * number + place) for place in range(QUESTIONS)], number)

@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 
+from arrcoc.placement import rope_deltas_of
+
 pytestmark = pytest.mark.core
 
 TOLERANCE = 1e-5
@@ -104,6 +106,12 @@ def test_a_part_may_end_in_an_image(budget, tiny_model, make_inputs, page, repor
         cache = model(**part, past_key_values=cache, use_cache=True).past_key_values
         gap = model(input_ids=inputs["input_ids"][:, last:], past_key_values=cache).logits - expected[:, last:]
         assert report("after a part that ends in an image - in one pass", gap.abs().max()) < TOLERANCE
+
+
+@pytest.mark.parametrize("positions", [None, torch.zeros(3, 2, 4, device="meta").long()], ids=["text", "placed"])
+def test_what_a_cache_holds_stays_on_the_device_of_the_prompt(positions):
+    deltas = rope_deltas_of(positions, None, torch.zeros(2, 4, device="meta"), 3)
+    assert (deltas.device.type, deltas.shape) == ("meta", (2, 1))
 
 
 @torch.no_grad()

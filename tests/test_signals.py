@@ -308,8 +308,12 @@ def test_stage_one_is_taught_to_keep_context_and_stage_two_by_a_signal_of_its_ow
     batch["context"] = torch.zeros_like(batch["context"]).index_fill(0, torch.tensor([0]), 1.0)
     both = learner(**batch)
     assert both["evidence"] == plain["evidence"]
-    assert both["early_evidence"] != plain["early_evidence"]
     assert both["context"] != plain["context"]
+    batch["evidence"], batch["context"] = batch["context"], torch.zeros_like(batch["context"])
+    alone = learner(**batch)["early_evidence"]
+    weighed = (plain["early_evidence"] + signals.EARLY_CONTEXT * alone) / (1 + signals.EARLY_CONTEXT)
+    assert both["early_evidence"] == pytest.approx(float(weighed), rel=1e-5)
+    assert signals.EARLY_CONTEXT < 1
 
 
 def test_what_a_question_names_is_guessed_for_each_image(tiny_config, new_model, batch_for):
@@ -318,6 +322,7 @@ def test_what_a_question_names_is_guessed_for_each_image(tiny_config, new_model,
     assert "named" not in learner(**batch)  # nothing is named
     batch["context"] = torch.zeros_like(batch["context"]).index_fill(0, torch.tensor([0]), 1.0)
     first = learner(**batch)["named"]
+    assert not learner.scorer.participation.mix._forward_hooks  # what is run outside of a step is not kept
     assert learner(**batch)["named"] == first  # of this batch alone
     batch["context"] = batch["context"].roll(-1)  # the last cell of the last image
     last = learner(**batch)["named"]
