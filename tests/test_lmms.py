@@ -127,14 +127,17 @@ def test_arrcoc_here_and_among_the_baselines_is_one(loaded, page, chat):
     assert reply.text == processor.batch_decode(want, skip_special_tokens=True)[0].strip()
 
 
-@pytest.mark.parametrize("spending", [{"allocation_mode": "foveated"}, {"encode_ratio": 0.5}, {"encode_ratio": "auto"}])
+DEFAULT = {"allocation_mode": "select", "encode_ratio": 1.0}
+
+
+@pytest.mark.parametrize("spending", [{}, {"allocation_mode": "foveated"}, {"encode_ratio": 0.5}, {"encode_ratio": "auto"}])
 def test_mode_and_encode_ratio_reach_the_model(spending, loaded, page, chat, monkeypatch):
     condition = Condition(token_budget=0.25, **spending)
     model, processor = loaded(condition)
     given, generate = {}, model.generate
     monkeypatch.setattr(model, "generate", lambda **inputs: given.update(inputs) or generate(**inputs))
     assert ask(model, processor, condition, [chat(page())], SETTINGS)[0].visual_tokens == 12
-    assert {name: given[name] for name in spending} == spending
+    assert {name: given[name] for name in DEFAULT} == DEFAULT | spending  # also where they are the defaults
 
 
 def test_a_baseline_refuses_a_chat_of_another_form(loaded, page, chat):

@@ -103,7 +103,7 @@ def ask(model, processor, condition: Condition, chats: Sequence[list[dict]], set
     cells = [[_cells(processor, picture) for picture in group] for group in pictures]
     with torch.no_grad():
         prepared = _prepare(model, processor, condition, chats, [count for group in cells for count in group])
-    spending = condition.spending  # refused by every method but arrcoc
+    spending = condition.all_spending  # the condition decides, not what the folder was saved with
     with torch.no_grad(), prepared.during:
         generated = model.generate(**prepared.inputs, **spending, **settings)
     prompts = prepared.inputs["attention_mask"].sum(-1).tolist()

@@ -72,10 +72,17 @@ class Condition:
 
     @property
     def spending(self) -> dict:
-        """`allocation_mode` and `encode_ratio` where they are not the defaults."""
+        """`allocation_mode` and `encode_ratio` where they are not the defaults; other methods than arrcoc have none."""
         defaults = {field.name: field.default for field in fields(self)}
-        chosen = {name: getattr(self, name) for name in ("allocation_mode", "encode_ratio")}
-        return {name: value for name, value in chosen.items() if value != defaults[name]}
+        return {name: value for name, value in self._spending().items() if value != defaults[name]}
+
+    @property
+    def all_spending(self) -> dict:
+        """`allocation_mode` and `encode_ratio` of arrcoc, the defaults too."""
+        return self._spending() if self.method == "arrcoc" else {}
+
+    def _spending(self) -> dict:
+        return {"allocation_mode": self.allocation_mode, "encode_ratio": self.encode_ratio}
 
     def budgets(self, cells: Sequence[int]) -> list[int | str]:
         """Tokens of each picture, from the tokens that it has; `"auto"` where only the processor can tell."""
