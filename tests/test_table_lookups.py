@@ -12,7 +12,7 @@ from training.allocator_batches import PictureSource
 from training.data import DataError, load_examples
 from training.data.table_lookups import LOOKUP_QUESTIONS, further_lookups
 from training.data.table_page import Task, draw
-from training.data.tables import HUMAN, LOOKUP, TableOptions, load_tables
+from training.data.tables import FIND, HUMAN, LOOKUP, TableOptions, load_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 TOGETHER = TableOptions(together=6)
@@ -127,6 +127,32 @@ def test_context_of_a_written_question_is_what_it_names(small):
         row, column = task.answer
         assert set(example.context) == {*boxes[row, 0], *boxes[-1, column]}
         assert not set(example.context) & set(example.evidence)
+
+
+def test_a_text_is_found_in_every_cell_that_has_it(tmp_path):
+    """Where a text stands in several cells all are its evidence; one that another cell has among others is not asked for."""
+    body = [[name, "even" if place % 2 else "odd", f"{place}.{place}"] for place, name in enumerate(NAMES)]
+    body[0][2] = "Ada and Ben"
+    folder = _write(tmp_path, [[["Name", "Kind", "Size"], *body] for _ in range(12)])
+    asked, known = set(), load_tables(folder, "train", seed=1)
+    for page in _pages(load_tables(folder, "train", seed=1, options=TableOptions(find=30))):
+        boxes, task = _boxes(page[0].picture), page[0].picture.task
+        assert _facts(page[:1])[0] in _facts(known)
+        assert len(page) > 8
+        for example in page[1:]:
+            (text,) = example.answers
+            cells = [cell for cell in boxes if task.text(*cell) == text]
+            assert (example.family, text in example.question) == (FIND, True)
+            assert example.context == example.evidence == tuple(box for cell in sorted(cells) for box in boxes[cell])
+            asked.add((text, len(cells)))
+    assert any(count > 2 for _, count in asked)
+    assert {text for text, _ in asked} >= {"Name", "Hugo", "Ada and Ben", "1.1"}
+    assert not asked & {
+        ("Ada", 1),
+        ("Ben", 1),
+    }
+    few = _pages(load_tables(folder, "train", seed=1, options=TableOptions(find=3)))
+    assert {len(page) for page in few} == {4}
 
 
 def test_nothing_is_asked_about_cut_broken_or_missing_cells(tmp_path):

@@ -16,7 +16,8 @@ ALLOWED = """\
   world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
-                               &together=8 asks further look-ups of a page, up to 8 questions in all
+                               &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
+                               up to 24 texts of it stand
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&family=.."""
 _PAGES = 100
@@ -85,8 +86,8 @@ def _world(kinds: str, options: dict[str, str], split: str, seed: int, limit: in
 
 
 def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool) -> Examples:
-    _only(options, ("page", "questions", "lookups", "together", "crop", "max_rows", "max_columns"))
-    counts = ("lookups", "together", "max_rows", "max_columns")
+    _only(options, ("page", "questions", "lookups", "together", "find", "crop", "max_rows", "max_columns"))
+    counts = ("lookups", "together", "find", "max_rows", "max_columns")
     chosen = {name: _number(name, options[name]) for name in counts if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])

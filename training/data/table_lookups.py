@@ -1,8 +1,9 @@
-"""Look-ups made from a table: what stands in one column, in the row that a value of another column names."""
+"""Questions made from a table: what stands in one column, in the row that a value of another column names, and where a text
+stands."""
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from random import Random
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ LOOKUP_QUESTIONS = (
     "which {target} has {key} {value}?",
     "{key} is {value}: what is the {target}?",
 )
+FIND_QUESTIONS = ("where is {text}?", "where does it say {text}?", "find {text}")
 _LONGEST = 40  # characters of a question's key and answer
 _TRIES = 30
 _WORD = re.compile(r"[^\W_]+")
@@ -69,6 +71,32 @@ def further_lookups(task: Task, drawn: Collection[TableCell], count: int, random
         found.append(_lookup(task, row, key, target, random))
         choices = [choice for choice in choices if (choice[0], choice[2]) != (row, target)]
     return found
+
+
+class Find(NamedTuple):
+    """A question for where a text stands, and the cells that show it."""
+
+    question: str
+    cells: tuple[TableCell, ...]
+
+
+def finds(task: Task, page: Collection[TableCell], drawn: Set[TableCell], count: int, random: Random) -> list[Find]:
+    """At most `count` questions for where a text of the `page` stands, each for another text.
+
+    Asked are texts that no cell has among others, and of which every cell is in `drawn`, the cells that show all of theirs.
+    """
+    places: dict[str, list[TableCell]] = {}
+    for cell in sorted(page):
+        places.setdefault(words_of(task.text(*cell)), []).append(cell)
+    asked = [
+        cells
+        for text, cells in places.items()
+        if _speaks(task.text(*cells[0])) and drawn >= set(cells) and sum(text in other for other in places) == 1
+    ]
+    random.shuffle(asked)
+    return [
+        Find(random.choice(FIND_QUESTIONS).format(text=task.text(*cells[0])), tuple(cells)) for cells in asked[:count]
+    ]
 
 
 def _choices(task: Task, drawn: Collection[TableCell]) -> list[tuple[int, int, int]]:

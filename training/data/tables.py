@@ -13,16 +13,16 @@ from random import Random
 from PIL import Image
 
 from training.data.check import DataError
-from training.data.examples import Example, Examples
+from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Archive, Asked, Table, read_archive
-from training.data.table_lookups import Lookup, further_lookups, lookup_task, words_of
+from training.data.table_lookups import Lookup, finds, further_lookups, lookup_task, words_of
 from training.data.table_page import Plan, TableCell, Task, draw, plan
 from training.data.table_style import TableStyle, covers, pick_style
 from training.world.canvas import CELL
 from training.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from training.world.layout import SPLITS, stable_hash
 
-HUMAN, LOOKUP = "table_human", "table_lookup"  # families
+HUMAN, LOOKUP, FIND = "table_human", "table_lookup", "table_find"  # families
 ASKED = ("human", "lookup", "both")
 
 
@@ -32,7 +32,8 @@ class TableOptions:
     largest font in pixels. `crop` leaves out rows and columns that don't fit; without it such tables are not drawn.
     Tables of more than `max_rows` x `max_columns` are not drawn at all (None: any). `lookups` is how many pages are
     drawn of a table to ask look-ups of, `together` how many questions are asked of a page at most: those after its first are
-    look-ups. `fonts` names the fonts (None: those of training, or for held-out tables those kept back from it)."""
+    look-ups. `find` is how many texts of the page it is asked for besides, where they stand. `fonts` names the fonts (None:
+    those of training, or for held-out tables those kept back from it)."""
 
     page_cells: tuple[int, int] = (20, 24)
     font_sizes: tuple[int, int] = (11, 13)
@@ -41,6 +42,7 @@ class TableOptions:
     crop: bool = True
     lookups: int = 2
     together: int = 1
+    find: int = 0
     fonts: tuple[str, ...] | None = None
 
     def __post_init__(self):
@@ -131,23 +133,32 @@ def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example
     task, (style, shown, random) = drawing.task, fitted
     whole = shown.whole(task)
     if isinstance(asked, Lookup):
-        every = [(LOOKUP, *asked[:2], asked.context)]
+        every = [(LOOKUP, asked.question, (asked.answer,), asked.context)]
     else:
-        every = [(HUMAN, asked, task.answer, _context(task, asked, whole))]
+        every = [(HUMAN, asked, (task.answer,), _context(task, asked, whole))]
+    readable = {cell for cell in whole if covers(style.font, task.text(*cell))}
     if drawing.options.together > 1:
-        readable = {cell for cell in whole if covers(style.font, task.text(*cell))}
         choice = Random(stable_hash(f"further {drawing.seed}"))
         further = further_lookups(task, readable, drawing.options.together - 1, choice)
-        every += [(LOOKUP, *lookup[:2], lookup.context) for lookup in further]
-    wanted = {cell for _, _, answer, context in every for cell in (answer, *context)}
+        every += [(LOOKUP, lookup.question, (lookup.answer,), lookup.context) for lookup in further]
+    if drawing.options.find:
+        page = [(row, column) for row in (-1, *shown.rows) for column in shown.columns]
+        choice = Random(stable_hash(f"find {drawing.seed}"))
+        # what is asked for is what is named, too
+        every += [(FIND, *found, found.cells) for found in finds(task, page, readable, drawing.options.find, choice)]
+    wanted = {cell for _, _, answers, context in every for cell in (*answers, *context)}
     _, boxes = draw(style, shown, random, wanted, ink=False)
     return [
         Example(
-            drawing, question, (task.text(*answer),), family, boxes[answer], f"{name}/{place}" if place else name,
-            tuple(box for cell in sorted(context) for box in boxes[cell]),
+            drawing, question, (task.text(*answers[0]),), family, _boxes(boxes, answers), f"{name}/{place}" if place else name,
+            _boxes(boxes, sorted(context)),
         )
-        for place, (family, question, answer, context) in enumerate(every)
+        for place, (family, question, answers, context) in enumerate(every)
     ]  # fmt: skip
+
+
+def _boxes(boxes: dict[TableCell, tuple[Box, ...]], cells: Collection[TableCell]) -> tuple[Box, ...]:
+    return tuple(box for cell in cells for box in boxes[cell])
 
 
 def load_tables(
