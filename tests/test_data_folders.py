@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -45,12 +46,12 @@ def test_folder_gives_its_examples_without_holding_pixels(tmp_path):
 
 def test_csv_says_the_same_as_jsonl(tmp_path):
     rows = "\ufefffile_name,question,answers,evidence,context,family\n"
-    rows += 'a.png,"what,\nis it?","[""42"", ""forty-two""]","[[1,2,9,8]]","[2,3,4,5]",f\n' + "b/a.png,q,[sic],,,\n"
+    rows += 'a.png,"what,\nis it?","[""42"", ""forty-two""]","[[1,2,9,8]]","[2,3,4,5]",f\n' + "b/a.png,q,[sic,,,\n"
     folder = _folder(tmp_path, rows.encode(), name="metadata.csv")
     first, second = load_imagefolder(folder)
     assert (first.question, first.answers, first.evidence) == ("what,\nis it?", ("42", "forty-two"), ((1, 2, 9, 8),))
     assert first.context == ((2, 3, 4, 5),)
-    assert (second.answers, second.family, second.evidence, second.context) == (("[sic]",), "all", (), ())
+    assert (second.answers, second.family, second.evidence, second.context) == (("[sic",), "all", (), ())
     assert second.name.endswith("metadata.csv:4")
 
 
@@ -70,6 +71,34 @@ def test_split_folders(tmp_path):
     (tmp_path / "validation").rename(tmp_path / "other")
     with pytest.raises(DataError, match="no folder held_out or validation"):
         load_examples(str(tmp_path), "held_out")
+
+
+@pytest.mark.parametrize("names", [("Train", "Test"), ("training", "testing"), ("TRAIN", "valid")])
+def test_split_folders_by_other_names(tmp_path, names):
+    for name in names:
+        (tmp_path / name).mkdir()
+        _folder(tmp_path / name, _without(question=name))
+    asked = [[example.question for example in load_imagefolder(tmp_path, split)] for split in ("train", "held_out")]
+    assert asked == [[names[0]], [names[1]]]
+
+
+@pytest.mark.parametrize("names", [("train", "training"), ("dev", "DEV")])
+def test_two_folders_for_one_split_are_refused(tmp_path, names):
+    for name in names:
+        (tmp_path / name).mkdir(exist_ok=True)
+    if len(list(tmp_path.iterdir())) == 1:
+        pytest.skip("this file system takes no two names that differ by case alone")
+    with pytest.raises(DataError, match=r"(train and training|DEV and dev) for split='\w+'; make one folder of them"):
+        load_examples(str(tmp_path))
+
+
+def test_metadata_in_hidden_folders_is_not_read(tmp_path):
+    folder = tmp_path / ".mine"  # the one that is asked for may be hidden
+    copies = folder / ".ipynb_checkpoints"
+    copies.mkdir(parents=True)
+    _folder(folder, GOOD)
+    _folder(copies, _without(question="copy"))
+    assert [example.question for example in load_imagefolder(folder)] == [GOOD["question"]]
 
 
 def test_metadata_above_the_split_folders_is_shared_out_by_file_name(tmp_path):
@@ -110,12 +139,15 @@ BAD = {
     "other name": (_without("file_name", image="a.png"), "there is no 'file_name'; rename 'image' to it"),
     "misspelt optional": (_without("evidence", evidences=[[1, 2, 3, 4]]), "'evidences' seems to be 'evidence'"),
     "one wrong letter": (_without("evidence", Evidense=[[1, 2, 3, 4]]), "'Evidense' seems to be 'evidence'"),
+    "boxes by another name": (
+        _without("evidence", BBox=[[1, 2, 3, 4]]),
+        "'BBox' seems to be 'evidence'; rename it, with boxes as [left, top, right, bottom] in pixels",
+    ),
     "letter left out": (_without(contxt=[[1, 2, 3, 4]]), "'contxt' seems to be 'context'"),
     "letters turned": (_without("question", quesiton="x"), "no 'question'; rename 'quesiton' to it"),
     "repeated column": (b'{"question": "x", "question": "y"}', "'question' stands twice in one object; keep one"),
     "not JSON": (b"{'file_name': 1}", "one JSON object per line is wanted"),
     "not an object": (b"[1, 2]", "the line is a list"),
-    "not UTF-8": (b'{"file_name": "\xff"}', "not JSON"),
     "missing picture": (_without(file_name="none.png"), "there is no file"),
     "long name": (_without(file_name="x" * 300 + ".png"), "there is no file"),
     "unreadable picture": (_without(file_name="text.png"), "is not a picture that PIL reads"),
@@ -226,7 +258,7 @@ def test_what_would_stop_a_run_later_is_refused_at_once(tmp_path, changes, says)
         load_examples(" ")
 
 
-@pytest.mark.parametrize("name", ["content", "Contents", "context_id", "source"])
+@pytest.mark.parametrize("name", ["content", "Contents", "context_id", "source", "bbox"])
 def test_columns_of_ones_own_are_let_be(tmp_path, name):
     assert len(load_imagefolder(_folder(tmp_path, {**GOOD, name: "mine"}))) == 1
 
@@ -250,6 +282,47 @@ def test_bad_csv(tmp_path):
         load_imagefolder(folder)
     (folder / "metadata.csv").write_bytes(b"file_name,question,answers,,\na.png,q," + b"[" * 100_000 + b",,\n")
     assert len(load_imagefolder(folder)) == 1  # a text, however many brackets; columns without a name are no matter
+
+
+def test_empty_evidence_in_csv_is_no_other_name(tmp_path):
+    folder = _folder(tmp_path, b"file_name,question,answers,evidence,bbox", b"a.png,q,x,,7", name="metadata.csv")
+    assert load_imagefolder(folder)[0].evidence == ()
+
+
+@pytest.mark.parametrize("answers", ["['42', 'forty-two']", "['42' 'forty-two']", " [sic] "])
+def test_answers_in_csv_that_are_a_list_but_not_in_json_are_reported(tmp_path, answers):
+    rows = (b"file_name,question,answers", f'a.png,q,"{answers}"'.encode(), b'a.png,r," [""42""]"')
+    folder = _folder(tmp_path, *rows, name="metadata.csv")
+    with pytest.raises(DataError, match=r'csv:2: answers is str .*\]"?\'?; a list in JSON is wanted, e\.g\. \["42"\]'):
+        load_imagefolder(folder)
+    (kept,) = load_imagefolder(folder, skip_bad=True)
+    assert kept.answers == ("42",)
+
+
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
+@pytest.mark.parametrize(
+    ("encoding", "asked"),
+    [("utf-16", "q"), ("utf-16-le", "q"), ("utf-16-be", "q"), ("utf-16-le", "è"), ("latin-1", "è")],
+)
+def test_a_file_that_is_not_utf8_is_refused_as_a_whole(tmp_path, name, encoding, asked):
+    lines = [json.dumps(_without(question=f"{asked}{n}"), ensure_ascii=False) for n in range(3)]
+    if name.endswith("csv"):
+        lines = ["file_name,question,answers", f"a.png,{asked},x"]
+    folder = _folder(tmp_path, "\n".join(lines).encode(encoding), name=name)
+    for skip_bad in (False, True):
+        with pytest.raises(DataError, match=r"metadata\.\w+:[12] is not UTF-8 \(.*\); save the file as UTF-8$"):
+            load_imagefolder(folder, skip_bad=skip_bad)
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize(("mark", "came"), [(";", "semicolons"), ("\t", "tabs")])
+def test_csv_with_other_separators_is_refused_once(tmp_path, mark, came, quote):
+    rows = (("file_name", "question", "answers"), ("a.png", "what, then?", "x"), ("a.png", "q", "x"))
+    lines = [mark.join(f"{quote}{value}{quote}" for value in row).encode() for row in rows]
+    folder = _folder(tmp_path, *lines, name="metadata.csv")
+    for skip_bad in (False, True):
+        with pytest.raises(DataError, match=f"has 1 problem:(?s:.*)by {came}; separate them by commas"):
+            load_imagefolder(folder, skip_bad=skip_bad)
 
 
 @pytest.mark.parametrize("skip_bad", [False, True])
@@ -284,17 +357,51 @@ def test_boxes_are_of_the_upright_picture(tmp_path):
     assert len(load_imagefolder(_folder(tmp_path, _without(file_name="dot.png", evidence=[0, 0, 1, 1])))) == 1
 
 
-def test_command_line_counts_and_reports(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def checked(capsys, monkeypatch):
+    """What `python -m training.data` prints for these arguments: (standard output's lines, the report or None)."""
+
+    def check(*arguments):
+        monkeypatch.setattr(sys, "argv", ["data", *map(str, arguments)])
+        report = None
+        try:
+            main()
+        except SystemExit as error:
+            report = error.code
+        return [line.strip() for line in capsys.readouterr().out.splitlines()], report
+
+    return check
+
+
+def test_command_line_counts_and_reports(tmp_path, checked, monkeypatch):
     folder = _folder(tmp_path, GOOD, _without(question=""))
-    monkeypatch.setattr(sys, "argv", ["data", str(folder)])
-    with pytest.raises(SystemExit, match=r"metadata\.jsonl:2: question has no text"):
-        main()
-    monkeypatch.setattr(sys, "argv", ["data", str(folder), "--skip-bad"])
-    main()
-    printed = capsys.readouterr().out
-    assert "1 f\n" in printed
-    assert "1 left out: empty question" in printed
-    monkeypatch.setattr(sys, "argv", ["data", "hub:some/name"])
+    printed, report = checked(folder)
+    assert printed == []
+    assert report.count("metadata.jsonl:2: question has no text") == 1
+    left_out = "train and held_out: left out: empty question"
+    assert checked(folder, "--skip-bad") == (["1 train and held_out: f", f"1 {left_out}"], None)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(SystemExit, match="pip install"):
-        main()
+    assert "pip install" in checked("hub:some/name")[1]
+
+
+def test_command_line_checks_every_split_that_is_there(tmp_path, checked):
+    for name in ("train", "val"):
+        (tmp_path / name).mkdir()
+        _folder(tmp_path / name, GOOD, _without(question="", family=name))
+    printed, report = checked(tmp_path)
+    assert printed == []
+    assert "train/metadata.jsonl:2: question has no text" in report
+    assert "val/metadata.jsonl:2: question has no text" in report
+    _folder(tmp_path / "val", GOOD)
+    printed, report = checked(tmp_path)
+    assert printed == ["1 held_out (val): f"]
+    assert "train/metadata.jsonl:2: question has no text" in report
+    assert checked(tmp_path, "--split", "held_out") == (["1 held_out: f"], None)
+    shutil.rmtree(tmp_path / "val")
+    assert checked(tmp_path, "--skip-bad") == (["1 train: f", "1 train: left out: empty question"], None)
+
+
+def test_command_line_checks_both_splits_of_the_world(checked):
+    assert checked("world:one_field", "--limit", 2) == (["2 train: one_field", "2 held_out: one_field"], None)
+    _, report = checked("world:one_feild")
+    assert report.count("did you mean") == 1

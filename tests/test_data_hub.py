@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from training.data import DataError, load_examples
+from training.data.__main__ import main
 from training.data.hub import load_hub
 
 
@@ -52,6 +53,17 @@ def test_parquet_with_mapped_columns(parquet, streaming):
     assert pickle.loads(pickle.dumps(examples[3])).image.size == (32, 16)
     through_the_door = load_examples(f"hub:{parquet}?{QUERY}&streaming={int(streaming)}", "train", limit=3)
     assert len(through_the_door) == 3
+
+
+def test_command_line_checks_the_splits_that_a_dataset_has(parquet, capsys, monkeypatch):
+    for options, counted in (("", "4 train: all"), ("&split=train", "4 train: all")):
+        monkeypatch.setattr(sys, "argv", ["data", f"hub:{parquet}?{QUERY}{options}"])
+        main()
+        assert capsys.readouterr().out.split("\n") == [f"       {counted}", ""]
+    next(parquet.iterdir()).rename(parquet / "validation-00000-of-00001.parquet")
+    monkeypatch.setattr(sys, "argv", ["data", f"hub:{parquet}?{QUERY}"])
+    main()
+    assert capsys.readouterr().out == "       4 held_out: all\n"
 
 
 def test_a_stream_without_an_end_needs_a_limit(parquet):

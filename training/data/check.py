@@ -28,7 +28,7 @@ _OTHER_NAMES = {
     "file_name": ("filename", "file", "image", "image_path", "path", "picture"),
     "question": ("query", "prompt", "text", "utterance"),
     "answers": ("answer", "label", "target", "response"),
-    "evidence": ("bbox", "bboxes", "box", "boxes"),
+    "evidence": ("bbox", "bboxes", "box", "boxes"),  # often left, top, width, height
 }  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def near_name(name: str, present: Iterable[str]) -> str | None:
 
 
 def check_columns(record: Mapping, place: str, problems: Problems, required: Iterable[str] = REQUIRED) -> bool:
-    """Whether the record has all required columns; notes those that lack, and optional ones that seem misspelt."""
+    """Whether the record has all required columns; notes those that lack, and optional ones under another name."""
     unknown = [column for column in record if column not in (*required, *OPTIONAL)]
     complete = True
     for name in required:
@@ -113,16 +113,20 @@ def check_columns(record: Mapping, place: str, problems: Problems, required: Ite
             problems.add(place, "missing column", f"there is no {name!r}; {hint}")
             complete = False
     for name in OPTIONAL:
-        misspelt = _misspelt(name, unknown)
-        if name not in record and misspelt is not None:
-            problems.add(place, "misnamed column", f"{misspelt!r} seems to be {name!r}; rename it")
+        misnamed = _misnamed(name, unknown)
+        if name not in record and misnamed is not None:
+            hint = ", with boxes as [left, top, right, bottom] in pixels" if name in _OTHER_NAMES else ""
+            problems.add(place, "misnamed column", f"{misnamed!r} seems to be {name!r}; rename it{hint}")
             complete = False
     return complete
 
 
-def _misspelt(name: str, unknown: Iterable[str]) -> str | None:
-    """The column that is `name` but for a slip, or None."""
-    lowered = {column.lower(): column for column in unknown}
+def _misnamed(name: str, unknown: Iterable[str]) -> str | None:
+    """The column that is `name` under one of its other names or but for a slip, or None."""
+    lowered = {column.lower().strip(): column for column in unknown}
+    for other in _OTHER_NAMES.get(name, ()):
+        if other in lowered:
+            return lowered[other]
     # an id is neither a box nor a group
     slips = [column for column in lowered if column not in _OTHER_WORDS and not column.endswith("_id")]
     close = difflib.get_close_matches(name, slips, n=1, cutoff=0.8)
@@ -135,7 +139,7 @@ def check_record(record: Mapping, place: str, problems: Problems) -> dict | None
     before = len(problems.found)
     question, family = record["question"], record.get("family")
     if not isinstance(question, str):
-        problems.add(place, "wrong type", f"question is {_shown(question)}; give a text")
+        problems.add(place, "wrong type", f"question is {shown(question)}; give a text")
     elif not question.strip():
         problems.add(place, "empty question", "question has no text")
     else:
@@ -143,7 +147,7 @@ def check_record(record: Mapping, place: str, problems: Problems) -> dict | None
     if isinstance(family, str):
         _check_text("family", family, place, problems)
     elif family is not None:
-        problems.add(place, "wrong type", f"family is {_shown(family)}; give a text, or leave it out")
+        problems.add(place, "wrong type", f"family is {shown(family)}; give a text, or leave it out")
     answers = _answers(record["answers"], place, problems)
     boxes = {name: _boxes(name, record.get(name), place, problems) for name in ("evidence", "context")}
     if len(problems.found) > before:
@@ -158,7 +162,7 @@ def _answers(value, place: str, problems: Problems) -> tuple[str, ...]:
     answers = value if isinstance(value, (list, tuple)) else (value,)
     for answer in answers:
         if not isinstance(answer, str):
-            problems.add(place, "wrong type", f"answers holds {_shown(answer)}; give texts, numbers in quotes")
+            problems.add(place, "wrong type", f"answers holds {shown(answer)}; give texts, numbers in quotes")
             return ()
         _check_text("answers", answer, place, problems)
     if not all(answer.strip() for answer in answers):
@@ -170,10 +174,10 @@ def _check_text(name: str, text: str, place: str, problems: Problems) -> None:
     """Notes a text that can't be tokenized or written to a file, or that holds a mark of the prompt's own."""
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
         problems.add(
-            place, "bad text", f"{name} holds half of a character (a lone surrogate): {_shown(text)}; correct it"
+            place, "bad text", f"{name} holds half of a character (a lone surrogate): {shown(text)}; correct it"
         )
     if "\0" in text:
-        problems.add(place, "bad text", f"{name} holds a NUL character: {_shown(text)}; take it out")
+        problems.add(place, "bad text", f"{name} holds a NUL character: {shown(text)}; take it out")
     for mark, meaning in _MARKS.items():
         if mark in text:
             problems.add(place, "bad text", f"{name} holds {mark}, which {meaning}; take it out")
@@ -184,7 +188,7 @@ def _boxes(name: str, value, place: str, problems: Problems) -> tuple:
     if value is None:
         return ()
     if not isinstance(value, (list, tuple)):
-        problems.add(place, "wrong type", f"{name} is {_shown(value)}; {wanted}")
+        problems.add(place, "wrong type", f"{name} is {shown(value)}; {wanted}")
         return ()
     if len(value) == 4 and not any(isinstance(entry, (list, tuple)) for entry in value):
         value = [value]  # one box
@@ -192,9 +196,9 @@ def _boxes(name: str, value, place: str, problems: Problems) -> tuple:
     for box in value:
         numbers = isinstance(box, (list, tuple)) and len(box) == 4
         if not numbers or not all(isinstance(x, Real) and not isinstance(x, bool) for x in box):
-            problems.add(place, "wrong type", f"{name} holds {_shown(box)}; {wanted}")
+            problems.add(place, "wrong type", f"{name} holds {shown(box)}; {wanted}")
         elif not all(_is_finite(x) for x in box):
-            problems.add(place, "bad box", f"the box {_shown(box)} has a value that is not finite")
+            problems.add(place, "bad box", f"the box {shown(box)} has a value that is not finite")
         elif box[0] >= box[2] or box[1] >= box[3] or not (box[2] - box[0]) * (box[3] - box[1]):
             problems.add(place, "bad box", f"the box {list(box)} has no area: left < right and top < bottom are wanted")
         else:
@@ -253,6 +257,7 @@ class Duplicates:
         return first == place
 
 
-def _shown(value) -> str:
+def shown(value) -> str:
+    """A value as a message names it: its type and the beginning of what it holds."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

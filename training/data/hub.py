@@ -100,14 +100,25 @@ def load_hub(
     return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
 
 
-def _open(name: str, split: str, config: str | None, revision: str | None, streaming: bool):
-    """The rows of a split, whose columns are known, and the name that the dataset has for it."""
+def hub_splits(name: str, config: str | None = None, revision: str | None = None) -> list[str]:
+    """Which of "train" and "held_out" a dataset has. Errors as `load_hub`."""
+    parts = _parts(name, config, revision, streaming=True)
+    return [split for split, names in _SPLITS.items() if any(part in parts for part in names)]
+
+
+def _parts(name: str, config: str | None, revision: str | None, streaming: bool) -> Mapping:
+    """The splits of a dataset by their own names."""
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as error:
         raise ImportError("Hub datasets need the library `datasets`; run: pip install 'arrcoc[train]'") from error
     with _refused(name, f"loaded (config={config}, revision={revision}); check its name, the network and its files"):
-        parts = datasets.load_dataset(name, config, revision=revision, streaming=streaming)
+        return datasets.load_dataset(name, config, revision=revision, streaming=streaming)
+
+
+def _open(name: str, split: str, config: str | None, revision: str | None, streaming: bool):
+    """The rows of a split, whose columns are known, and the name that the dataset has for it."""
+    parts = _parts(name, config, revision, streaming)
     for wanted in (split, *_SPLITS.get(split, ())):
         if wanted in parts:
             rows = parts[wanted]

@@ -1,6 +1,5 @@
 """Folders in Hugging Face's `imagefolder` form: pictures beside a metadata.jsonl or metadata.csv."""
 
-import contextlib
 import csv
 import json
 import os
@@ -21,12 +20,16 @@ from training.data.check import (
     check_columns,
     check_record,
     picture_size,
+    shown,
 )
 from training.data.examples import Example, Examples
 
 COLUMNS = ("file_name", "question", "answers")
 _METADATA = ("metadata.jsonl", "metadata.csv")
-_SPLIT_FOLDERS = {"train": ("train",), "held_out": ("held_out", "validation", "val", "dev", "test")}
+_SPLIT_FOLDERS = {  # in any case; the names that `datasets` knows, and our own
+    "train": ("train", "training"),
+    "held_out": ("held_out", "validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation"),
+}
 
 
 def load_imagefolder(
@@ -39,18 +42,20 @@ def load_imagefolder(
     the upright picture) and `family`.
 
     Args:
-        split: "train" or "held_out": only the pictures in that sub-folder (validation, val, dev and test are held out too;
-            the first there is of these), where the folder has sub-folders of these names; a picture in none of them is a
-            problem. A folder without them is one split, whatever is asked for. None: all.
+        split: "train" or "held_out": only the pictures in that sub-folder (training is train too; validation, valid, val,
+            dev, test, testing, eval and evaluation are held out, the first there is of these), where the folder has
+            sub-folders of these names in any case; a picture in none of them is a problem. A folder without them is one
+            split, whatever is asked for. None: all.
         seed: of the choice that `limit` makes.
         limit: at most so many examples, drawn at random; only their pictures are read.
         skip_bad: leave out what is wrong, print how much, and go on.
 
     Raises:
-        DataError: what is wrong, with file and line; also with `skip_bad` if a file can't be read to its end.
+        DataError: what is wrong, with file and line; also with `skip_bad` if a file can't be read to its end, or two
+            sub-folders are the same split.
     """
     folder = Path(folder)
-    splits = _split_folders(folder, split)
+    splits = _wanted_first(folder, split)
     problems = Problems(str(folder / splits[0]) if splits else str(folder))
     rows = list(_good_rows(folder, splits, problems))
     if limit is not None and limit < len(rows):
@@ -68,7 +73,19 @@ def load_imagefolder(
     return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
 
 
-def _split_folders(folder: Path, split: str | None) -> list[str]:
+def split_folders(folder: Path) -> dict[str, list[str]]:
+    """The sub-folders of "train" and of "held_out", the one that is taken first. `DataError` if two are the same one."""
+    known = {name: place for names in _SPLIT_FOLDERS.values() for place, name in enumerate(names)}
+    below = sorted(path.name for path in folder.iterdir() if path.name.lower() in known and path.is_dir())
+    below.sort(key=lambda name: known[name.lower()])
+    found = {split: [name for name in below if name.lower() in names] for split, names in _SPLIT_FOLDERS.items()}
+    for split, (first, *others) in ((split, names) for split, names in found.items() if names):
+        if others and (split == "train" or others[0].lower() == first.lower()):
+            raise DataError(f"{folder} has {first} and {others[0]} for split={split!r}; make one folder of them")
+    return found
+
+
+def _wanted_first(folder: Path, split: str | None) -> list[str]:
     """The sub-folders that are splits, the wanted one first; none where the folder has none or all of it is wanted."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; pass a folder with pictures and metadata.jsonl")
@@ -76,17 +93,18 @@ def _split_folders(folder: Path, split: str | None) -> list[str]:
         return []
     if split not in _SPLIT_FOLDERS:
         raise ValueError(f"split={split!r} is not one of {', '.join(_SPLIT_FOLDERS)}")
-    present = [name for names in _SPLIT_FOLDERS.values() for name in names if (folder / name).is_dir()]
-    wanted = next((name for name in present if name in _SPLIT_FOLDERS[split]), None)
-    if present and wanted is None:
+    found = split_folders(folder)
+    wanted = found.pop(split)
+    others = [name for names in found.values() for name in names]
+    if others and not wanted:
         raise DataError(f"{folder} has no folder {' or '.join(_SPLIT_FOLDERS[split])} for split={split!r}")
-    return sorted(present, key=lambda name: name != wanted)
+    return wanted + others
 
 
 def _metadata_files(folder: Path, splits: list[str]) -> list[Path]:
     others = {folder / name for name in splits[1:]}
     files = [path for name in _METADATA for path in folder.rglob(name) if path.is_file()]
-    files = [path for path in files if others.isdisjoint(path.parents)]
+    files = [path for path in files if others.isdisjoint(path.parents) and not _is_hidden(path, folder)]
     files.sort(key=lambda path: (len(path.parts), path))  # the folder's own first
     if not files:
         wanted = folder / splits[0] if splits else folder
@@ -103,6 +121,11 @@ def _metadata_files(folder: Path, splits: list[str]) -> list[Path]:
         if file.suffix == ".csv" and file.with_suffix(".jsonl") in files:
             raise DataError(f"{file.parent} has both metadata.jsonl and metadata.csv; keep one of them")
     return files
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    # such as the copies in .ipynb_checkpoints
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _good_rows(folder: Path, splits: list[str], problems: Problems) -> Iterator[tuple[int, Path, str, dict]]:
@@ -139,11 +162,11 @@ def _top_folder(folder: Path, file: Path, row: dict) -> str | None:
 
 
 def _rows(file: Path, problems: Problems) -> Iterator[tuple[int, dict]]:
-    content = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    text = _text(file)
     if file.suffix == ".csv":
-        yield from _csv_rows(file, content, problems)
+        yield from _csv_rows(file, text, problems)
         return
-    for number, line in enumerate(content.split(b"\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         place = f"{file}:{number}"
         if not line.strip():
             continue
@@ -161,6 +184,19 @@ def _rows(file: Path, problems: Problems) -> Iterator[tuple[int, dict]]:
             problems.add(place, "not JSON", f"the line is a {type(row).__name__}; a JSON object is wanted")
 
 
+def _text(file: Path) -> str:
+    """What stands in a file, without a byte order mark. `DataError` if it is not UTF-8."""
+    content = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{file}:{line} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
+    if "\0" in text[:2]:  # UTF-16 without a mark decodes, to every other character a NUL
+        raise DataError(f"{file}:1 is not UTF-8 (it begins with a NUL); save the file as UTF-8")
+    return text
+
+
 def _unrepeated(pairs: list[tuple[str, object]]) -> dict:
     """The JSON object of these names and values. `DataError` for a name that comes twice, of which the last would win."""
     repeated = _repeated([name for name, _ in pairs])
@@ -173,12 +209,12 @@ def _repeated(names: list[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
-def _csv_rows(file: Path, content: bytes, problems: Problems) -> Iterator[tuple[int, dict]]:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DataError(f"{file}:{line} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
+def _csv_rows(file: Path, text: str, problems: Problems) -> Iterator[tuple[int, dict]]:
+    top = text.lstrip("\r\n").partition("\n")[0]
+    if "," not in top and (";" in top or "\t" in top):
+        came = "semicolons" if ";" in top else "tabs"
+        problems.add(str(file), "not CSV", f"its columns are separated by {came}; separate them by commas", unread=True)
+        return
     reader = csv.reader(StringIO(text, newline=""), strict=True)
     header, number = None, 1
     try:
@@ -197,20 +233,29 @@ def _csv_rows(file: Path, content: bytes, problems: Problems) -> Iterator[tuple[
                     place, "not CSV", f"the row has {len(values)} values; the header has {len(header)} columns"
                 )
             else:
-                yield first, _from_csv(dict(zip(header, values, strict=True)))
+                row = _from_csv(dict(zip(header, values, strict=True)), place, problems)
+                if row is not None:
+                    yield first, row
     except csv.Error as error:
         message = f"{error}; the rest of the file can't be read: correct this row"
         problems.add(f"{file}:{number}", "not CSV", message, unread=True)
 
 
-def _from_csv(row: dict[str, str]) -> dict:
-    """A row with lists where a value is one in JSON; empty optional values are dropped."""
+def _from_csv(row: dict[str, str], place: str, problems: Problems) -> dict | None:
+    """A row with lists where a value is one in JSON, and None where an optional one is empty. None, with the problem noted, if
+    its answers are a list of another kind."""
     for name in ("answers", "evidence", "context"):
-        if row.get(name, "").startswith("["):
-            # a text that begins with a bracket stays one; as evidence it is refused later
-            with contextlib.suppress(ValueError, RecursionError):
-                row[name] = json.loads(row[name])
-    return {name: value for name, value in row.items() if value or name not in OPTIONAL}
+        text = row.get(name, "").strip()
+        if text.startswith("["):
+            try:
+                row[name] = json.loads(text)
+            except (ValueError, RecursionError):
+                # a text that begins with a bracket stays one; as evidence it is refused later
+                if name == "answers" and text.endswith("]"):
+                    message = f'answers is {shown(text)}; a list in JSON is wanted, e.g. ["42"]'
+                    problems.add(place, "not JSON", message)
+                    return None
+    return {name: value or None if name in OPTIONAL else value for name, value in row.items()}
 
 
 def _picture_path(folder: Path, name, place: str, problems: Problems) -> Path | None:

@@ -6,10 +6,11 @@ from urllib.parse import parse_qsl
 
 from training.data.check import DataError
 from training.data.examples import Examples
-from training.data.hub import load_hub
-from training.data.imagefolder import load_imagefolder
+from training.data.hub import hub_splits, load_hub
+from training.data.imagefolder import load_imagefolder, split_folders
 from training.data.tables import TableOptions, load_tables
 from training.data.world import GRIDS, world_examples
+from training.world import SPLITS
 
 ALLOWED = """\
   world                        all kinds of pages of the drawn world
@@ -22,6 +23,7 @@ ALLOWED = """\
                                &image=..&question=..&answers=..&evidence=..&family=.."""
 _PAGES = 100
 _HUB_COLUMNS = ("image", "question", "answers", "evidence", "context", "family")
+_HUB_OPTIONS = ("config", "split", "revision", "streaming", *_HUB_COLUMNS)
 
 
 def load_examples(
@@ -61,7 +63,7 @@ def load_examples(
         )
     if kind == "wikitables":
         return _tables(place, options, split, seed, limit, skip_bad)
-    _only(options, ("config", "split", "revision", "streaming", *_HUB_COLUMNS))
+    _only(options, _HUB_OPTIONS)
     return load_hub(
         place,
         {field: options[field] for field in _HUB_COLUMNS if field in options},
@@ -73,6 +75,26 @@ def load_examples(
         limit,
         skip_bad,
     )
+
+
+def parts_of(spec: str) -> dict[str, str]:
+    """What each part of the data that `spec` names is called, and the split by which `load_examples` gives it.
+
+    Data without parts are one. Raises what `load_examples` raises where the parts can't be found out.
+    """
+    if Path(spec).is_dir():
+        taken = {split: names[0] for split, names in split_folders(Path(spec)).items() if names}
+        named = {split if name == split else f"{split} ({name})": split for split, name in taken.items()}
+        return named or {"train and held_out": "held_out"}
+    splits, (kind, _, rest) = SPLITS, spec.partition(":")
+    place, options = _options(rest) if kind == "hub" else ("", {})
+    if place:
+        _only(options, _HUB_OPTIONS)
+        if "split" in options:
+            return {options["split"]: "held_out"}
+        # a dataset with neither is refused when it is loaded
+        splits = hub_splits(place, options.get("config"), options.get("revision")) or SPLITS
+    return {split: split for split in splits}
 
 
 def _world(kinds: str, options: dict[str, str], split: str, seed: int, limit: int | None) -> Examples:
