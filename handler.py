@@ -45,6 +45,8 @@ OURS = ("token_budget", "encode_ratio", "allocation_mode")  # checked by the pro
 PARAMETERS = (*NUMBERS, "do_sample", "stop_strings", *OURS)
 DEFAULT_NEW_TOKENS = 256
 PICTURE_KEYS = ("image", "url", "base64", "image_url")
+MESSAGE_KEYS = ("role", "content", "name")  # OpenAI's name and detail are allowed and not used
+_HALF = re.compile(r"[\ud800-\udfff]")
 _SCHEME = re.compile(r"\s*([a-zA-Z][a-zA-Z0-9+.-]*):")
 _SEND = "send an http(s) URL, or the picture itself as data:image/png;base64,..."
 
@@ -186,6 +188,12 @@ def refuse_unknown(given: dict, known: tuple[str, ...], what: str):
             raise ValueError(f"{name!r} is no {what}; {meant}Known are: {', '.join(known)}")
 
 
+def refuse_half(text: str, name: str):
+    """Raises ValueError where `text` holds a lone surrogate: JSON may have one, and no tokenizer reads it."""
+    if half := _HALF.search(text):
+        raise ValueError(f"{name} holds half of a character (a lone surrogate, {half[0]!r}); correct it")
+
+
 def read_parameters(parameters: dict, limits: Limits) -> dict:
     """Checked arguments of `generate()`, with `token_budget` and `seed` where they were given.
 
@@ -208,6 +216,7 @@ def read_parameters(parameters: dict, limits: Limits) -> dict:
             )
         else:
             options[name] = value
+    refuse_half("".join(options.get("stop_strings", "")), "stop_strings")
     sampling = [name for name in SAMPLING if name in options]
     if options.get("temperature") == 0:
         if options.get("do_sample"):
@@ -279,6 +288,7 @@ def read_message(message, where: str) -> dict:
         raise ValueError(
             f"{where} has the role {came}; send an object with role, one of {', '.join(ROLES)}, and content"
         )
+    refuse_unknown(message, MESSAGE_KEYS, f"field of {where}")
     content = message.get("content")
     content = [content] if isinstance(content, str) else content
     if not isinstance(content, list) or not content:
@@ -296,16 +306,22 @@ def read_part(part, where: str) -> dict:
     if kind == "text":
         if not isinstance(part.get("text"), str):
             raise ValueError(f"{where}.text is a {type(part.get('text')).__name__}, wanted a text")
+        refuse_unknown(part, ("type", "text"), f"field of {where}")
+        refuse_half(part["text"], f"{where}.text")
         return {"type": "text", "text": part["text"]}
     if kind not in ("image", "image_url"):
         raise ValueError(f"{where} has the type {kind!r}; this server takes text, image and image_url")
     if "path" in part:
         raise ValueError(f"{where} names a file by path; this server reads no files: {_SEND}")
+    refuse_unknown(part, ("type", *PICTURE_KEYS), f"field of {where}")
     given = [name for name in PICTURE_KEYS if name in part]
     if len(given) != 1:
         raise ValueError(f"{where} has {len(given)} pictures in one part; send one of {', '.join(PICTURE_KEYS)}")
     source = part[given[0]]
-    return {"type": "image", "image": source.get("url") if isinstance(source, dict) else source}
+    if isinstance(source, dict):
+        refuse_unknown(source, ("url", "detail"), f"field of {where}.{given[0]}")
+        source = source.get("url")
+    return {"type": "image", "image": source}
 
 
 def open_picture(source, name: str, limits: Limits) -> Image.Image:
@@ -341,6 +357,7 @@ def read_bytes(source, name: str, limits: Limits) -> bytes:
     match = _SCHEME.match(source)
     scheme = match[1].lower() if match else ""
     if scheme in ("http", "https"):
+        refuse_half(source, name)
         return download(source.strip(), name, limits)
     if scheme == "data":
         head, comma, body = source.partition(",")

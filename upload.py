@@ -145,24 +145,28 @@ def parser_of() -> argparse.ArgumentParser:
     return parser
 
 
-def stage_only(arguments: list[str]) -> int:
+def run_stage_only(options: argparse.Namespace) -> int:
     """`--stage-only`: the folder for the demo and for tests."""
-    parser = argparse.ArgumentParser(description=stage_only.__doc__)
-    parser.add_argument("--stage-only", action="store_true", required=True)
-    parser.add_argument("--checkpoint", default=str(DEFAULT_CHECKPOINT))
-    parser.add_argument("--out", type=Path, default=ROOT / "staged", help="folder to stage in")
-    options = parser.parse_args(arguments)
     folder = stage(options.checkpoint, options.out)
     print(f"staged {folder}:", *files_of(folder), sep="\n  ")
     return 0
 
 
+def stage_only_parser() -> argparse.ArgumentParser:
+    """The command line's parser where it has `--stage-only`."""
+    parser = argparse.ArgumentParser(description=run_stage_only.__doc__)
+    parser.set_defaults(run=run_stage_only, verb="--stage-only")
+    parser.add_argument("--stage-only", action="store_true", required=True)
+    parser.add_argument("--checkpoint", default=str(DEFAULT_CHECKPOINT))
+    parser.add_argument("--out", type=Path, default=ROOT / "staged", help="folder to stage in")
+    return parser
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line of this file; the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if "--stage-only" in arguments:
-        return stage_only(arguments)
-    options = parser_of().parse_args(arguments)
+    parser = stage_only_parser() if "--stage-only" in arguments else parser_of()
+    options = parser.parse_args(arguments)
     try:
         return options.run(options)
     except (OSError, ValueError) as error:

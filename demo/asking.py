@@ -11,6 +11,7 @@ from arrcoc.picture import to_rgb
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # PIL opens others through outside programs
 MAX_BYTES, MAX_PIXELS, MAX_ASPECT = 10 * 2**20, 16_000_000, 50
 MAX_QUESTION = 500  # characters
+_HALF = re.compile(r"[\ud800-\udfff]")
 _CONTROL = re.compile(r"<\|[a-z0-9_]+\|>")
 
 
@@ -53,7 +54,7 @@ class Asking:
         max_new_tokens: of each answer.
 
     Raises:
-        ValueError: the question is empty, too long, or holds control tokens.
+        ValueError: the question is empty, too long, or holds control tokens or half of a character.
     """
 
     image: Image.Image
@@ -70,3 +71,5 @@ class Asking:
             raise ValueError(f"The question has {len(self.question)} characters; at most {MAX_QUESTION} are allowed.")
         if found := _CONTROL.search(self.question):
             raise ValueError(f"The question holds the control token {found[0]}; leave it out.")
+        if _HALF.search(self.question):
+            raise ValueError("The question holds half of a character (a lone surrogate); type it again.")

@@ -41,10 +41,10 @@ def label(budget: float | int | str) -> str:
 
 
 def heading(budget: float | int | str) -> str:
-    """The budget as the heading of a column: `"25%"`, `"64 tokens"` or `"full"`."""
+    """The budget as the heading of a column: `"25%"`, `"64 tokens"`, `"1 token"` or `"full"`."""
     if budget == FULL:
         return FULL
-    return f"{100 * budget:g}%" if isinstance(budget, float) else f"{budget} tokens"
+    return f"{100 * budget:g}%" if isinstance(budget, float) else f"{budget} token{'s' * (budget != 1)}"
 
 
 def tokens_for(budget: float | int | str, cells: int) -> int:

@@ -57,7 +57,9 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
         options.methods = _methods(options.methods)
         options.budgets = parse_budgets(options.budgets)
         options.dials = parse_dials(options.set)
-        options.device = str(torch.empty(0, device=options.device).device)
+        tried = torch.zeros(1, device=options.device)
+        tried.item()  # what computes nothing, as "meta", is refused here
+        options.device = str(tried.device)
     except ValueError as error:
         parser.error(str(error))
     except (RuntimeError, AssertionError) as error:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +37,8 @@ class Records:
         restart: overwrite a file that is there.
 
     Raises:
-        RecordsMismatch: the file's header is another one; says what differs.
+        RecordsMismatch: the file's header is another one, which says what differs, or the file is not of a run. It is left
+            as it was.
 
     A last line that a kill cut short is dropped. Lines before it must be whole. What the header of an older file does not
     name is not compared.
@@ -46,23 +48,31 @@ class Records:
         self.path = path
         self._answers: dict[tuple[str, str, str], Answer] = {}
         header = json.loads(json.dumps(header))
-        whole = _whole_lines(path) if path.exists() and not restart else []
-        if not whole:
+        first = json.dumps({"header": header}).encode() + b"\n"
+        content = path.read_bytes() if path.exists() and not restart else b""
+        if first.startswith(content):  # nothing yet, or what a kill left of this very line
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"header": header}) + "\n", encoding="utf-8")
+            path.write_bytes(first)
             return
-        self._check(whole[0], header)
+        *whole, cut = content.split(b"\n")
+        self._check(whole[0] if whole else b"", header)
         for number, line in enumerate(whole[1:], start=2):
             try:
-                self._keep(Answer(**json.loads(line)))
+                self._keep(Answer(**json.loads(line.decode("utf-8"))))
             except (TypeError, ValueError) as error:
                 raise RecordsMismatch(f"{path}:{number} is no answer ({error}); pass --restart to overwrite") from error
+        if cut:
+            os.truncate(path, len(content) - len(cut))
 
-    def _check(self, line: str, header: dict):
+    def _check(self, line: bytes, header: dict):
         try:
-            found = json.loads(line)["header"]
+            found = json.loads(line.decode("utf-8"))["header"]
         except (KeyError, TypeError, ValueError):
-            raise RecordsMismatch(f"{self.path}:1 is no header of a run; pass --restart to overwrite it") from None
+            found = None
+        if not isinstance(found, dict):
+            raise RecordsMismatch(
+                f"{self.path}:1 is no header of a run; pass another --out, or --restart to overwrite the file"
+            )
         differing = [
             f"{name} was {found.get(name)!r} and is now {header.get(name)!r}"
             for name in found
@@ -87,16 +97,6 @@ class Records:
             file.write("".join(json.dumps(asdict(answer)) + "\n" for answer in answers))
         for answer in answers:
             self._keep(answer)
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """The lines of `path` that end; what follows the last line end is cut off the file."""
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end < len(content):
-        with open(path, "r+b") as file:
-            file.truncate(end)
-    return content[:end].decode("utf-8").splitlines()
 
 
 def model_fingerprint(model) -> str:

@@ -96,6 +96,10 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
         parser.error(f"--timing {options.timing} is below 0; pass a count of questions, or 0 for no timing")
     loading.check_out(parser, options.out)
     loading.check_options(parser, options)
+    if options.methods == (FULL,) and options.budgets != (FULL,):
+        parser.error(
+            "--methods full reads all tokens at any budget; pass --budgets full, or a method that chooses tokens"
+        )
     if FULL in options.methods and FULL not in options.budgets:
         options.budgets = (*options.budgets, FULL)
     return parser, options

@@ -63,6 +63,13 @@ def swapped(model, processor, examples, facts, pairs, method: str, budget, batch
     return rows
 
 
+@torch.no_grad()
+def without_cells(model, processor, example, fact: Facts, methods: Sequence[str]) -> list[str]:
+    """Those of `methods` whose tokens are not cells of the picture, so that no set of kept cells can be compared."""
+    half = [tokens_for(0.5, fact.cells)]  # with all its tokens even merging keeps cells
+    return [name for name in methods if baselines.find(name)(model, processor, [example], half).kept[0] is None]
+
+
 def summarise(
     values: np.ndarray, groups: Sequence[str], method: str, budget, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict:
@@ -107,6 +114,8 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--out", type=Path, default=Path("results/swap"), help="writes OUT.csv")
     options = parser.parse_args(arguments)
     loading.check_out(parser, options.out)
+    if (answers := options.out.with_name(options.out.name + ".jsonl")).exists():
+        parser.error(f"{answers} is of an evaluation.run, whose OUT.csv would be overwritten; pass another --out")
     loading.check_options(parser, options)
     if FULL in options.budgets or FULL in options.methods:
         parser.error("with all tokens no choice is made that a question could swap; leave out 'full'")
@@ -118,6 +127,12 @@ def main(arguments: list[str] | None = None):
         parser.error(
             f"--data {options.data}: no picture has two questions with evidence in two places; "
             f"pass data that has, such as 'world?questions=4'"
+        )
+    tried = pairs[0][0]
+    if names := without_cells(model, processor, examples[tried], facts[tried], options.methods):
+        parser.error(
+            f"--methods {','.join(names)}: the tokens are no cells of the picture, so kept cells can't be compared; leave "
+            f"out {'them' if len(names) > 1 else 'it'}"
         )
     groups = [facts[first].group for first, _ in pairs]
     runs = [(method, budget) for budget in options.budgets for method in options.methods]

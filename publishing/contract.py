@@ -18,6 +18,7 @@ from publishing.files import (
     EXTRAS,
     MODEL_LOADERS,
     PICKLES,
+    check_license,
     files_of,
     read_json,
     sha256_of,
@@ -212,6 +213,11 @@ def _card(folder: Path):
         yield f"{CARD}: the tag {lacking[0]} is missing"
     if not data.get("license"):
         yield f"{CARD}: no license is named"
+    else:
+        try:
+            check_license(data["license"])
+        except ValueError as error:
+            yield f"{CARD}: {error}"
     shown = dict(re.findall(r"^\| `([^`]+)` \| [^|]+ \| `([0-9a-f]{64})` \|$", text, re.MULTILINE))
     sent = {name for name in files_of(folder) if name != CARD}
     for name in sorted(sent ^ set(shown)):

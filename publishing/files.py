@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,6 +57,19 @@ PICKLES = (
     ".pth",
     ".zip",
 )
+
+
+# How the Hub writes its license ids: apache-2.0, llama3.1, other.
+_LICENSE = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
+
+
+def check_license(license):
+    """Raises ValueError where `license` has not the form of the Hub's license ids."""
+    if not isinstance(license, str) or not _LICENSE.fullmatch(license):
+        raise ValueError(
+            f"license={license!r} is no license id of the Hub; name one in lower-case letters, digits, dots and dashes, such as "
+            "apache-2.0, or other"
+        )
 
 
 def files_of(folder: Path) -> list[str]:

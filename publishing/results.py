@@ -187,7 +187,9 @@ def _percent(row: dict | None, metric: str) -> str:
 def _spent(budget: float | int | str) -> str:
     if budget == FULL:
         return "all visual tokens"
-    return f"{heading(budget)} of the visual tokens" if isinstance(budget, float) else f"{budget} visual tokens"
+    if isinstance(budget, float):
+        return f"{heading(budget)} of the visual tokens"
+    return f"{budget} visual token{'s' * (budget != 1)}"
 
 
 def eval_results(result: Result) -> list[EvalResult]:

@@ -21,6 +21,7 @@ from publishing.files import (
     EXTRAS,
     MODEL_LOADERS,
     ROOT,
+    check_license,
 )
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -36,6 +37,9 @@ class Source:
         allocator: file that `training.train_allocator` wrote on this checkpoint.
         base_model: Hub id that the card names as base; the checkpoint itself if that is a Hub id.
         license: the Hub's name of the license of the weights; the code's is Apache 2.0.
+
+    Raises:
+        ValueError: `license` has not the form of the Hub's names.
     """
 
     checkpoint: str
@@ -43,6 +47,9 @@ class Source:
     allocator: Path | None = None
     base_model: str | None = None
     license: str = "apache-2.0"
+
+    def __post_init__(self):
+        check_license(self.license)
 
     @property
     def hub_id(self) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from demo import answer
+from demo.asking import Asking
 from demo.figures import panels_of, sheet
 from upload import DEFAULT_CHECKPOINT, ROOT
 
@@ -51,7 +52,7 @@ def test_budget_is_a_count_or_a_name():
     [
         (["--image", "nope.png"], "nope.png"),
         (["--budget", "0.5"], "token_budget='0.5' is not a budget"),
-        (["--model", str(ROOT / "demo")], "can't be staged as a Hub folder: OSError"),
+        (["--model", str(ROOT / "demo")], "can't be staged as a Hub folder: upload.py --stage-only: Error no file"),
     ],
 )
 def test_what_can_not_be_answered_is_told_in_one_line(options, says, processor, capsys, monkeypatch):
@@ -64,6 +65,12 @@ def test_what_can_not_be_answered_is_told_in_one_line(options, says, processor, 
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("demo.answer: ")
     assert says in error
+
+
+def test_half_of_a_character_is_no_question():
+    with pytest.raises(ValueError, match=r"half of a character \(a lone surrogate\); type it again"):
+        Asking(Image.new("RGB", (32, 32)), "what? \ud800")
+    Asking(Image.new("RGB", (32, 32)), "what? \U0001f600")
 
 
 def test_figure_has_a_panel_for_the_page_every_map_and_the_kept_cells():

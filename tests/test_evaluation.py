@@ -88,6 +88,7 @@ def test_budgets_are_shares_counts_and_full():
     assert budgets == (0.05, 64, "full", 0.5)
     assert [label(budget) for budget in budgets] == ["0.05", "64", "full", "0.5"]
     assert [heading(budget) for budget in budgets] == ["5%", "64 tokens", "full", "50%"]
+    assert heading(1) == "1 token"
     assert [tokens_for(budget, 100) for budget in budgets] == [5, 64, 100, 50]
     assert tokens_for(0.01, 12) == 1
     assert tokens_for(64, 12) == 12
@@ -380,9 +381,39 @@ def test_records_refuse_a_damaged_line_and_drop_a_truncated_one(tmp_path):
         file.write('{"method": 1}\n')
     with pytest.raises(RecordsMismatch, match=r"a.jsonl:3 is no answer"):
         Records(path, {"x": 1})
-    path.write_text("something else\n")
-    with pytest.raises(RecordsMismatch, match="no header"):
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"file_name": "0.png"}\n{"file_name": "1.png"}',
+        b"something else\n",
+        b"hello",
+        b"\xff\xfe",
+        b"\xff\xfe\n",
+        b'{"header": []}\n',
+        b'{"header": {"x": 2}}\n{"met',
+        b'{"header": {"x": 1}}\n\xff\n{"met',
+    ],
+)
+def test_records_leave_a_file_that_is_not_theirs_as_it_is(content, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(RecordsMismatch, match=r"no header of a run; pass another --out|of another run|:2 is no answer"):
         Records(path, {"x": 1})
+    assert path.read_bytes() == content
+    Records(path, {"x": 1}, restart=True)
+    assert path.read_bytes() == b'{"header": {"x": 1}}\n'
+
+
+def test_a_header_that_a_kill_cut_short_is_written_again(tmp_path):
+    path = tmp_path / "a.jsonl"
+    Records(path, {"x": 1})
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        Records(path, {"x": 1})
+        assert path.read_bytes() == whole
 
 
 def test_fingerprints_see_weights_and_data(loaded, new_model, tiny_config):
@@ -485,14 +516,29 @@ def test_weights_lie_in_the_folder_or_where_training_wrote_them(tmp_path):
 def test_swap_measures_both_questions(command, loaded, capsys):
     *_, examples, facts = loaded
     assert swap.pairs_of(examples, facts) == [(0, 1), (2, 3), (4, 5)]
-    out = command("--methods", "oracle,strided,resize", "--budgets", "4", main=swap.main)
-    oracle, strided, resize = last_json(capsys)["rows"]
+    out = command("--methods", "oracle,strided", "--budgets", "4", main=swap.main)
+    oracle, strided = last_json(capsys)["rows"]
     assert oracle["pairs"] == oracle["sources"] == 3
     assert oracle["recall_worse"] > 0.9
     assert oracle["difference"] == 1  # the boxes are apart
     assert strided["difference"] == 0  # the question changes nothing
-    assert resize["difference"] is None
-    assert len(out.with_name("result.csv").read_text().splitlines()) == 4
+    assert len(out.with_name("result.csv").read_text().splitlines()) == 3
+
+
+def test_swap_refuses_methods_whose_tokens_are_no_cells(command, monkeypatch, capsys):
+    monkeypatch.setattr(swap, "swapped", lambda *args: pytest.fail("it measured"))
+    with pytest.raises(SystemExit):
+        command("--methods", "arrcoc,resize,pooling", "--budgets", "64", main=swap.main)
+    assert "--methods resize,pooling: the tokens are no cells" in capsys.readouterr().err
+
+
+def test_swap_does_not_overwrite_the_table_of_a_run(command, tmp_path, capsys):
+    (tmp_path / "mine.jsonl").write_text("")
+    (tmp_path / "mine.csv").write_text("a run's")
+    with pytest.raises(SystemExit):
+        command("--methods", "random", "--budgets", "4", main=swap.main, out=tmp_path / "mine")
+    assert "pass another --out" in capsys.readouterr().err
+    assert (tmp_path / "mine.csv").read_text() == "a run's"
 
 
 def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, monkeypatch, capsys):
@@ -520,6 +566,8 @@ def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, m
         (["--allocator", "/nowhere/a.safetensors"], "is not there"),
         (["--baseline-weights", "/nowhere"], "is not there"),
         (["--device", "gpu9"], "gpu9"),
+        (["--device", "meta"], "--device meta can't be used"),
+        (["--methods", "full"], "pass --budgets full"),
         (["--model", "/nowhere/model"], "can't be read"),
         (["--data", "/nowhere/data"], "/nowhere/data"),
     ],

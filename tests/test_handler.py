@@ -208,6 +208,9 @@ def test_the_default_folder_is_the_files_own(module, folder, monkeypatch):
 FORMS = {
     "OpenAI": lambda p, site: user(image(url_of(p)), says()),
     "OpenAI, a bare address": lambda p, site: user({"type": "image_url", "image_url": url_of(p)}, says()),
+    "OpenAI, with a name and detail": lambda p, site: [
+        {**user({"type": "image_url", "image_url": {"url": url_of(p), "detail": "low"}}, says())[0], "name": "me"}
+    ],
     "OpenAI, http": lambda p, site: user(image(f"{site.address}/0.png"), says()),
     "transformers, http": lambda p, site: user({"type": "image", "url": f"{site.address}/0.png"}, says()),
     "transformers, redirected": lambda p, site: user({"type": "image", "image": f"{site.address}/to/picture"}, says()),
@@ -329,6 +332,21 @@ BODIES = {
     "an image part without a picture": ({"inputs": user({"type": "image"})}, "has 0 pictures in one part"),
     "too many pictures": ({"inputs": user(*[image("http://a")] * 17)}, "17 pictures; send at most 16"),
     "parameters that are none": ({"inputs": HI, "parameters": [1]}, "parameters is a list"),
+    "an unknown field of a message": (
+        {"inputs": [{"role": "user", "content": "a", "bar": 2}]},
+        r"'bar' is no field of inputs\[0\]; Known are: role, content, name",
+    ),
+    "an unknown field of a text": ({"inputs": user({**says(), "foo": 1})}, r"'foo' is no field of .*content\[0\]"),
+    "an unknown field of a picture": (
+        {"inputs": user({"type": "image", "image": "http://a", "token_budget": 9})},
+        "'token_budget' is no field of",
+    ),
+    "an unknown field of an address": (
+        {"inputs": user({"type": "image_url", "image_url": {"url": "http://a", "urls": []}})},
+        r"'urls' is no field of inputs\[0\].content\[0\].image_url; did you mean url",
+    ),
+    "half of a character": ({"inputs": json.loads(r'{"question": "\ud800"}')}, "text holds half of a character"),
+    "half of a character in an address": ({"inputs": user(image("http://a/\ud800"))}, "picture 1 holds half of a"),
 }
 PARAMETERS = {
     "an unknown name": ({"token_budgets": 9}, "'token_budgets' is no parameter; did you mean token_budget"),
@@ -349,6 +367,7 @@ PARAMETERS = {
     "a temperature without sampling": ({"temperature": 0.5, "do_sample": False}, "temperature has no effect"),
     "sampling without a temperature": ({"temperature": 0, "do_sample": True}, "exclude each other"),
     "stops that are none": ({"stop_strings": [""]}, r"stop_strings=\[''\]"),
+    "half of a character": ({"stop_strings": ["a", "\ud800"]}, "stop_strings holds half of a character"),
 }
 
 

@@ -1,6 +1,6 @@
 """ARR-COC in lmms-eval: conditions, chats, command lines and tables without it, and where it is installed the whole way through.
 
-`make test` puts lmms-eval into the folder that ARRCOC_LMMS names, apart from the project's own packages.
+`make lmms-test` puts lmms-eval into the folder that ARRCOC_LMMS names, apart from the project's own packages.
 """
 
 import copy
@@ -130,7 +130,9 @@ def test_arrcoc_here_and_among_the_baselines_is_one(loaded, page, chat):
 DEFAULT = {"allocation_mode": "select", "encode_ratio": 1.0}
 
 
-@pytest.mark.parametrize("spending", [{}, {"allocation_mode": "foveated"}, {"encode_ratio": 0.5}, {"encode_ratio": "auto"}])
+@pytest.mark.parametrize(
+    "spending", [{}, {"allocation_mode": "foveated"}, {"encode_ratio": 0.5}, {"encode_ratio": "auto"}]
+)
 def test_mode_and_encode_ratio_reach_the_model(spending, loaded, page, chat, monkeypatch):
     condition = Condition(token_budget=0.25, **spending)
     model, processor = loaded(condition)
@@ -322,6 +324,30 @@ def test_results_that_cant_be_read_are_refused(tmp_path, capsys):
         table.read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": 1},
+        {"config": {"model": "arrcoc"}},
+        {"config": {"model": "arrcoc", "model_args": {"method": "stock"}}},
+        {"results": None},
+        {"results": {"docvqa_val": 0.5}},
+        {"throughput": [1]},
+        {"n-samples": {"docvqa_val": 8}},
+        {"config": {"model": "arrcoc", "model_args": "pretrained=m,method=resize"}},
+        None,
+    ],
+)
+def test_results_of_another_form_are_refused_by_name(change, tmp_path, capsys):
+    path = tmp_path / "20261121_100000_results.json"
+    path.write_text(json.dumps([1] if change is None else RESULT | change))
+    with pytest.raises(SystemExit, match="2"):
+        table.main([str(tmp_path)])
+    error = capsys.readouterr().err
+    assert str(path) in error
+    assert "has not the form of lmms-eval's results" in error or "is no budget" in error
+
+
 def test_a_run_is_finished_by_its_results_alone(tmp_path):
     wanted = {"model_args": RESULT["config"]["model_args"], "limit": None}
     assert not run.finished(tmp_path, wanted)
@@ -399,7 +425,7 @@ def installed(tmp_path_factory):
     """The environment of a process that has lmms-eval and the plugin's entry point."""
     if not os.environ.get("ARRCOC_LMMS"):
         pytest.importorskip(
-            "lmms_eval", reason="no lmms-eval: ARRCOC_LMMS names no folder with it; `make test` sets it up"
+            "lmms_eval", reason="no lmms-eval: ARRCOC_LMMS names no folder with it; `make lmms-test` sets it up"
         )
     plugin = tmp_path_factory.mktemp("plugin")
     names = plugin / "arrcoc_plugin-0.dist-info"

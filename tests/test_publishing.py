@@ -136,6 +136,10 @@ BROKEN = {
     "NaN": (put_nan, "holds NaN"),
     "a truncated file": (truncate, "no whole safetensors"),
     "a changed file": (write("chat_template.jinja", b"x"), "chat_template.jinja is not the file whose SHA-256"),
+    "a license that is none": (
+        lambda f: (f / CARD).write_text((f / CARD).read_text().replace("license: apache-2.0", "license: foo bar")),
+        f"{CARD}: license='foo bar' is no license id of the Hub; name one",
+    ),
     "a card without its tags": (write(CARD, b"---\nlicense: mit\n---\n"), "tag conversational is missing"),
 }
 
@@ -171,6 +175,19 @@ def test_staging_leaves_nothing_after_an_error(tiny_folder, tmp_path, capsys):
     assert upload.main(wanted) == 1
     assert "is no repository on the Hub" in capsys.readouterr().err
     assert not any(out.parent.iterdir())
+
+
+@pytest.mark.parametrize("license", ["foo bar", "Apache-2.0", "", "mit\n", "-mit", "a_b"])
+def test_a_license_that_is_none_is_refused_before_anything_is_written(license, tiny_folder, tmp_path, capsys):
+    wanted = ["stage", str(tmp_path / "out"), "--checkpoint", str(tiny_folder), f"--license={license}"]
+    assert upload.main(wanted) == 1
+    assert f"license={license!r} is no license id of the Hub" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_licenses_of_the_hub_are_taken():
+    for license in ("other", "apache-2.0", "cc-by-nc-sa-4.0", "llama3.1", "bigscience-openrail-m", "mit"):
+        assert staging.Source("x", license=license).license == license
 
 
 def test_an_allocator_without_the_question_is_not_staged(tiny_folder, tiny_model, tmp_path, capsys):
@@ -258,6 +275,11 @@ def test_results_of_another_model_are_not_shown(tiny_folder, tiny_model, tmp_pat
     (tmp_path / "old.csv").write_text("method,share\nfull,1\n")
     with pytest.raises(ValueError, match="no results of a run"):
         results.find_results(source, [tmp_path / "old.csv"])
+
+
+def test_budgets_are_named_in_words():
+    told = [results._spent(budget) for budget in (0.25, 64, 1, "full")]
+    assert told == ["25% of the visual tokens", "64 visual tokens", "1 visual token", "all visual tokens"]
 
 
 def test_the_citation_is_that_of_the_citation_file(tmp_path, monkeypatch):

@@ -27,6 +27,11 @@ def test_a_folder_in_use_is_not_overwritten(folder):
         upload.stage(upload.DEFAULT_CHECKPOINT, folder)
 
 
+def test_stage_only_says_that_a_folder_is_in_use(folder, capsys):
+    assert upload.main(["--stage-only", "--out", str(folder)]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"upload.py --stage-only: {folder} is not empty; pass")
+
+
 def test_stage_only_writes_the_model_and_a_card(tmp_path, capsys):
     assert upload.main(["--stage-only", "--out", str(tmp_path / "out")]) == 0
     names = {path.name for path in (tmp_path / "out").iterdir()}

@@ -46,15 +46,12 @@ def read(folder: Path) -> list[dict]:
     to stock's), visual_tokens and visual_token_share (means per question), seconds_per_question, questions, and the model.
 
     Raises:
-        TableError: there are no results, or they are of several models, allocators, sizes of pictures or limits.
+        TableError: there are no results, a file has not their form, or they are of several models, allocators, sizes of
+            pictures or limits.
     """
     rows = {}
     for path in sorted(folder.glob("**/*_results.json"), key=lambda path: path.name):  # names begin with the date
-        try:
-            results = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise TableError(f"{path} is no whole JSON ({error}); delete it, and run its condition again") from error
-        if results.get("config", {}).get("model") == "arrcoc":
+        if (results := _results(path)) is not None:
             rows |= {(row["task"], row["title"], row["budget"]): row for row in _rows(results, path)}
     if not rows:
         raise TableError(
@@ -88,11 +85,38 @@ def value_of(text: str) -> float | int | str:
     return text
 
 
+def _results(path: Path) -> dict | None:
+    """What lmms-eval wrote into a file, or None where it is of another model than arrcoc."""
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TableError(f"{path} is no whole JSON ({error}); delete it, and run its condition again") from error
+    config = results.get("config", {}) if isinstance(results, dict) else None
+    if isinstance(config, dict) and config.get("model") != "arrcoc":
+        return None
+    if config is None or not _has_form(results):
+        raise TableError(f"{path} has not the form of lmms-eval's results; delete it, and run its condition again")
+    return results
+
+
+def _has_form(results: dict) -> bool:
+    """Whether all that `_rows` reads of a file is there as lmms-eval writes it."""
+    config, tables = results["config"], [results.get("results"), results.get("n-samples", {})]
+    if not isinstance(config, dict) or not isinstance(config.get("model_args"), str):
+        return False
+    if not isinstance(results.get("throughput", {}), dict) or not all(isinstance(part, dict) for part in tables):
+        return False
+    return all(isinstance(values, dict) for part in tables for values in part.values())
+
+
 def _rows(results: dict, path: Path) -> list[dict]:
     config = results["config"]
     arguments = parse_model_args(config["model_args"])
     spending = ("method", "token_budget", "allocation_mode", "encode_ratio")
-    condition = Condition(**{name: value_of(arguments[name]) for name in spending if name in arguments})
+    try:
+        condition = Condition(**{name: value_of(arguments[name]) for name in spending if name in arguments})
+    except ValueError as error:
+        raise TableError(f"{path}: {error}; delete it, and run its condition again") from error
     throughput = results.get("throughput", {}) if len(results["results"]) == 1 else {}  # it is of all tasks together
     rows = []
     for task, values in results["results"].items():
