@@ -12,14 +12,20 @@ MODEL ?= checkpoints/arrcoc-small
 DATA ?= world
 GEOMETRY ?= 2b
 EVALUATED ?= world?grids=12x12
+QUESTION ?=
+
+# What a user passes reaches the program letter by letter: make expands no $ in it, the shell no & or quotes.
+$(foreach name,IMAGE QUESTION BUDGET MODEL DATA GEOMETRY EVALUATED,$(eval override $(name) := $$(value $(name))))
+quoted = '$(subst ','\'',$(1))'
 
 .PHONY: demo app test app-test docs-test lmms-test lint types matrix train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m demo.answer --image "$(IMAGE)" $(if $(QUESTION),--question "$(QUESTION)") --budget "$(BUDGET)" --model "$(MODEL)"
+	$(BIN)/python -m demo.answer --image $(call quoted,$(IMAGE)) $(if $(QUESTION),--question $(call quoted,$(QUESTION))) \
+	    --budget $(call quoted,$(BUDGET)) --model $(call quoted,$(MODEL))
 
 app: $(VENV)/.app
-	$(BIN)/python -m demo.app --model "$(MODEL)"
+	$(BIN)/python -m demo.app --model $(call quoted,$(MODEL))
 
 test: $(VENV)/.dev $(TORCHVISION)
 	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) $(BIN)/python -m pytest -n 2
@@ -48,27 +54,29 @@ train: $(VENV)/.train
 	$(BIN)/python -m training.train_base --out runs/base $(if $(wildcard runs/base/state.pt),--resume)
 
 allocator: $(VENV)/.train
-	$(BIN)/python -m training.train_allocator --model $(MODEL) --reset --data $(DATA) --ahead 1500 --questions 8 --steps 2000 --batch-size 64 --out runs/allocator
+	$(BIN)/python -m training.train_allocator --model $(call quoted,$(MODEL)) --reset \
+	    --data $(foreach spec,$(DATA),$(call quoted,$(spec))) \
+	    --ahead 1500 --questions 8 --steps 2000 --batch-size 64 --out runs/allocator
 
 evaluate: $(VENV)/.train
-	$(BIN)/python -m evaluation.run --model $(MODEL) --data "$(EVALUATED)" --limit 330 --out results/evaluation
+	$(BIN)/python -m evaluation.run --model $(call quoted,$(MODEL)) --data $(call quoted,$(EVALUATED)) --limit 330 --out results/evaluation
 
 figures: $(VENV)/.train
 	$(BIN)/python -m demo.figures
 
 stage: $(VENV)/.installed
-	$(BIN)/python upload.py stage staged --checkpoint "$(MODEL)"
+	$(BIN)/python upload.py stage staged --checkpoint $(call quoted,$(MODEL))
 
 types: $(VENV)/.dev
 	rm -rf build/checked
-	$(BIN)/python upload.py stage build/checked --checkpoint "$(MODEL)"
+	$(BIN)/python upload.py stage build/checked --checkpoint $(call quoted,$(MODEL))
 	cd build && ../$(BIN)/mypy --config-file ../pyproject.toml -p checked
 
 check: lint types
 	$(BIN)/python upload.py check build/checked
 
 benchmark: $(VENV)/.train
-	$(BIN)/python -m benchmarks.prefill --geometry $(GEOMETRY) --growth --out results/prefill_$(GEOMETRY)
+	$(BIN)/python -m benchmarks.prefill --geometry $(call quoted,$(GEOMETRY)) --growth --out $(call quoted,results/prefill_$(GEOMETRY))
 
 clean:
 	rm -rf $(VENV) .torchvision .lmms .matrix staged demo/out

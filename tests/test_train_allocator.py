@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from training import allocator as files
 from training import average, train_allocator
 from training.allocator import base_fingerprint, load_allocator, save_allocator
-from training.allocator_batches import repeated_pages
+from training.allocator_batches import PictureSource, repeated_pages
+from training.allocator_options import SCHEDULES
+from training.data.examples import Example
 
 
 @pytest.fixture(scope="module")
@@ -202,6 +205,70 @@ def test_a_run_is_not_resumed_as_another(train, base, new_model, tmp_path, capsy
         train(out, "--resume", "--scorer", "query_blind")
 
 
+def test_a_run_is_not_resumed_on_other_data(train, pages, tmp_path):
+    data, out = shutil.copytree(pages, tmp_path / "data"), tmp_path / "out"
+    train(out, "--data", "world?grids=8x8", data, "--signals", "evidence", steps=2)
+    rows = (data / "metadata.jsonl").read_text()
+    resume = ["--out", str(out), "--resume", "--steps", "3", "--quiet"]
+    for changed in (rows.splitlines()[0], rows.replace("number 1?", "what?"), rows.replace("16, 16", "15, 16")):
+        (data / "metadata.jsonl").write_text(changed)
+        with pytest.raises(SystemExit, match=rf"--data {data} is not what the run in {out} began with"):
+            train_allocator.main(resume)
+    assert metrics(out)[-1]["step"] == 2
+    train_allocator.main(["--out", str(out), "--resume"])  # it is finished: no step would see the data
+    (data / "metadata.jsonl").write_text(rows)
+    train_allocator.main(resume)
+    assert metrics(out)[-1]["step"] == 3
+    began = json.loads((out / "options.json").read_text())
+    assert began["data_fingerprints"][0] is None
+    del began["data_fingerprints"]  # a run of older code
+    (out / "options.json").write_text(json.dumps(began))
+    (data / "metadata.jsonl").write_text(rows.splitlines()[0])
+    train_allocator.main([*resume[:3], "--steps", "4"])
+    assert metrics(out)[-1]["step"] == 4
+
+
+def test_the_fingerprint_of_data_is_of_their_pages_texts_and_boxes_in_order():
+    first, second = (Example(f"{name}.png", "what?", ("42",), name=name) for name in "ab")
+
+    def found(*examples):
+        return train_allocator.fingerprints(PictureSource(examples))[0]
+
+    others = {
+        "picture": "c.png", "question": "who?", "answers": ("42", "43"), "evidence": ((0, 0, 1, 1),), "name": "c",
+        "context": ((0, 0, 1, 1),),
+    }  # fmt: skip
+    seen = {found(first, replace(second, **{name: value})) for name, value in others.items()}
+    seen |= {found(first), found(first, second), found(second, first)}
+    assert len(seen) == len(others) + 3
+    assert found(first, second) == found(replace(first), replace(second))
+    drawn, other = (Example(lambda: None, "what?", ("42",), name=name) for name in "ab")  # no hash of an address
+    assert found(drawn, other) == found(*(replace(each, picture=lambda: 0) for each in (drawn, other)))
+
+
+@pytest.mark.parametrize("lost", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_a_checkpoint_without_all_that_a_resumed_run_needs_is_refused(lost, train, tmp_path):
+    train(tmp_path, "--signals", "evidence", steps=2)
+    (tmp_path / "checkpoint-2" / lost).unlink()
+    with pytest.raises(SystemExit, match=f"checkpoint-2 has no {lost}, without which"):
+        train(tmp_path, "--signals", "evidence", "--resume", steps=4)
+    train(tmp_path, "--signals", "evidence", "--resume", steps=2)  # the result needs none of it
+
+
+def test_old_checkpoints_are_deleted_and_folders_of_other_names_are_not(train, tmp_path):
+    (tmp_path / "checkpoint-backup").mkdir()
+    (tmp_path / "checkpoint-1.txt").touch()
+    train(tmp_path, "--signals", "evidence", "--save-every", 1, "--keep", 2, steps=3)
+    names = {path.name for path in tmp_path.glob("checkpoint-*")}
+    assert names == {"checkpoint-backup", "checkpoint-1.txt", "checkpoint-2", "checkpoint-3"}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_that_is_offered_trains(schedule, train, tmp_path):
+    train(tmp_path, "--signals", "evidence", "--schedule", schedule, steps=3)
+    assert metrics(tmp_path)[-1]["step"] == 3
+
+
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_nan_stops_with_the_last_good_checkpoint_intact(where, train, tmp_path, monkeypatch):
     forward = train_allocator.AllocatorLearner.forward
@@ -338,6 +405,12 @@ def test_the_command_line_refuses_what_it_does_not_know(bad, told, capsys):
     assert told in capsys.readouterr().err
 
 
+def test_signals_without_a_name_are_refused_and_not_the_default(capsys):
+    with pytest.raises(SystemExit):
+        train_allocator.parse(["--signals", ""])
+    assert "signal '' is unknown; choose from evidence" in capsys.readouterr().err
+
+
 def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, tmp_path):
     def learner_of(*options):
         return train_allocator.make_learner(train_allocator.parse(["--model", str(base), *map(str, options)]))[0]
@@ -364,7 +437,7 @@ def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, t
     "bad",
     ["--steps 0", "--batch-size 0", "--limit 0", "--learning-rate nan", "--shares 0.9 0.1", "--set nope=1", "--set diversity",
      "--set scorer_heads=2",
-     "--seed -1", "--schedule zig", "--gate-factor nan"],
+     "--seed -1", "--schedule zig", "--schedule cosine_with_min_lr", "--schedule greedy", "--gate-factor nan"],
 )  # fmt: skip
 def test_numbers_and_dials_are_checked_before_anything_is_loaded(bad, capsys):
     with pytest.raises(SystemExit):

@@ -20,6 +20,7 @@ from transformers import Qwen3VLConfig
 from evaluation.dials import SHAPES
 
 VERSION = 1  # of the file's form
+_FILE = "allocator.safetensors"  # as training names it
 _TEXT_SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 _VISION_SHAPE = (
     "depth", "hidden_size", "patch_size", "spatial_merge_size", "out_hidden_size", "deepstack_visual_indexes",
@@ -70,9 +71,11 @@ def write_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: 
     """Writes a safetensors file, whole or not at all: under a temporary name first, then renamed.
 
     Raises:
-        OSError: the disk is full or not writable; what stood at `path` still stands.
+        OSError: the disk is full or not writable, or `path` is a folder; what stood at `path` still stands.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; pass a file to write, such as {path / _FILE}")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
     # copies, because safetensors refuses tensors that share memory
@@ -93,6 +96,8 @@ def read_tensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, s
     Raises:
         ValueError: the file is missing or damaged, or a tensor holds NaN or infinity.
     """
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; pass the file in it, such as {Path(path) / _FILE}")
     if not Path(path).is_file():
         raise ValueError(f"{path} does not exist; pass the safetensors file that training wrote")
     try:

@@ -6,8 +6,6 @@ import math
 import os
 from pathlib import Path
 
-from transformers import SchedulerType
-
 from evaluation.dials import parse_dials
 from training.adapt import ADAPTS
 from training.allocator_batches import SHARES
@@ -16,6 +14,10 @@ from training.signals import LAYER_SIGNALS, SIGNALS, parse_signals
 
 OPTIONS = "options.json"
 LAYER_SCORERS = ("arrcoc", "query_blind")  # those that are the allocator's layer
+# Of transformers' schedules those that need no arguments of their own and no evaluation.
+SCHEDULES = (
+    "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
+)  # fmt: skip
 # What a resumed run may have otherwise: where and how often it writes, and how far it goes.
 _FREE = ("out", "resume", "steps", "workers", "log_every", "save_every", "keep", "export", "quiet")
 
@@ -42,13 +44,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     for add_group in (_add_data, _add_model, _add_steps, _add_files):
         add_group(parser)
+    parser.set_defaults(data_fingerprints=None)  # of --data, once they are read; kept for a resumed run
     options = parser.parse_args(arguments)
     try:
         if options.resume and (began := _read_options(options.out)):
             parser.set_defaults(**began)
             options = parser.parse_args(arguments)
             _check_resumed(options, began)
-        options.signals = options.signals or DEFAULT_SIGNALS[options.scorer]
+        if options.signals is None:
+            options.signals = DEFAULT_SIGNALS[options.scorer]
         parse_signals(options.signals)
         parse_dials(options.set, shapes=options.reset)
         _check_numbers(options)
@@ -203,7 +207,7 @@ def _add_steps(parser: argparse.ArgumentParser):
     add(
         "--schedule",
         default="cosine",
-        choices=[kind.value for kind in SchedulerType],
+        choices=SCHEDULES,
         help="of the learning rate",
     )
     add("--seed", type=int, default=0)

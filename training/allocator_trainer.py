@@ -18,6 +18,8 @@ from training.allocator_batches import AllocatorBatches
 
 TRAINED = "trained.safetensors"
 METRICS = "metrics.jsonl"
+# Trainer's; a sharded run has a folder optimizer_0, several processes have rng_state_0.pth and so on.
+_STATES = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
 _UNDECAYED = ("gate", "glimpse", "bias", "norm")
 
 
@@ -84,6 +86,21 @@ def read_checkpoint(learner: nn.Module, checkpoint: str | Path) -> tuple[dict[st
             )
     check_parameters(learner, tensors, checkpoint)
     return tensors, json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"]
+
+
+def check_resumable(checkpoint: str | Path) -> None:
+    """Refuses a checkpoint that training can't go on from to the same result.
+
+    Raises:
+        ValueError: the state of the optimiser, of the schedule or of the random numbers is missing.
+    """
+    held = [path.name for path in Path(checkpoint).iterdir()]
+    lacking = [name for name in _STATES if not any(other.startswith(name.split(".")[0]) for other in held)]
+    if lacking:
+        raise ValueError(
+            f"{checkpoint} has no {lacking[0]}, without which a resumed run comes to another result; put it back, delete this "
+            "checkpoint to go on from the one before, or pass another --out"
+        )
 
 
 def restore(learner: nn.Module, checkpoint: str | Path) -> int:
@@ -217,6 +234,8 @@ class AllocatorTrainer(Trainer):
 
     def _rotate(self, out: Path):
         limit = self.args.save_total_limit
-        kept = sorted(out.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]))
+        steps = {path: path.name.removeprefix("checkpoint-") for path in out.glob("checkpoint-*") if path.is_dir()}
+        ours = [path for path, step in steps.items() if step.isdecimal()]  # not such as checkpoint-backup
+        kept = sorted(ours, key=lambda path: int(steps[path]))
         for old in kept[:-limit] if limit else []:
             shutil.rmtree(old)

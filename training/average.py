@@ -18,6 +18,7 @@ def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
 
     Raises:
         ValueError: a file is missing or damaged, or of another base, other dials or another form than the first.
+        OSError: see `write_tensors`.
     """
     files = [(path, *read_tensors(path)) for path in [*paths, *([stage_1] if stage_1 else [])]]
     _, first, metadata = files[0]
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> Path:
     options = parser.parse_args(arguments)
     try:
         return average(options.allocators, options.out, options.early)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         parser.error(str(error))
 
 

@@ -28,9 +28,16 @@ CONDITIONS = {kind: (style, _SAME) for kind, style in KINDS.items()} | {
 
 
 class Reader:
-    """A model folder that answers questions about pages."""
+    """A model folder that answers questions about pages.
+
+    Raises:
+        OSError, ValueError: the folder is no model's, or can't be read.
+    """
 
     def __init__(self, folder: Path):
+        for name in ("config.json", "processor_config.json"):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"{folder} has no {name}; pass a model's folder, such as runs/base/export")
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = Qwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).to(self.device).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -92,7 +99,7 @@ def table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--model", type=Path, required=True, help="a stock Qwen3-VL folder, as train_base exports it")
@@ -100,8 +107,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--conditions", nargs="+", choices=list(CONDITIONS), default=list(CONDITIONS))
     parser.add_argument("--records", type=Path, help="also write every answer there, as JSONL")
-    options = parser.parse_args()
-    reader, records = Reader(options.model), []
+    options = parser.parse_args(arguments)
+    if options.pages < 1:
+        parser.error(f"--pages {options.pages}: pass a whole number from 1 on")
+    try:
+        reader, records = Reader(options.model), []
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     for condition in tqdm(options.conditions):
         records += evaluate(reader, condition, options.pages, options.seed)
     print(table(records))

@@ -18,23 +18,47 @@ from upload import CODE_FILES, DEFAULT_CHECKPOINT, files_of, stage
 def export(base: Path, out: Path, allocator: Path | None = None):
     """Writes to `out` what a staged folder of `base` has beside the code, which the repository holds already.
 
-    Earlier files in `out` are replaced; the auxiliary heads of the base's training are kept beside the model. Without a
-    trained `allocator` a neutral one comes from a fixed seed, so the same base gives the same files.
+    An earlier model in `out`, which may be `base` itself, is replaced once the new one is whole; the auxiliary heads of the
+    base's training are kept beside the model. Without a trained `allocator` a neutral one comes from a fixed seed, so the
+    same base gives the same files.
+
+    Raises:
+        ValueError: `base` is no model's folder, `allocator` does not fit it, or `out` is a file or holds more than a model.
+        OSError: a file can't be read or written. `out` is then as it was.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        staged = stage(base, Path(scratch) / "staged")
+    if not (base / "config.json").is_file():
+        raise ValueError(f"{base} has no config.json; pass a model's folder, such as runs/base/export")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; pass a folder")
+    out = out.resolve()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
+        staged, new, old = (Path(scratch) / name for name in ("staged", "new", "old"))
+        stage(base, staged)
         if allocator is not None:
             model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(staged, dtype="auto")
             load_allocator(model, allocator)
             model.save_pretrained(staged)
-        if out.exists():
-            shutil.rmtree(out)
-        out.mkdir(parents=True)
+        new.mkdir()
         for name in files_of(staged):
             if name not in CODE_FILES and name != "README.md":
-                shutil.copyfile(staged / name, out / name)
+                shutil.copyfile(staged / name, new / name)
         if (base / HEADS).exists():
-            shutil.copyfile(base / HEADS, out / HEADS)
+            shutil.copyfile(base / HEADS, new / HEADS)
+        if out.exists():
+            _check_replaced(out, new)
+            out.rename(old)
+        new.rename(out)
+
+
+def _check_replaced(out: Path, new: Path) -> None:
+    # what a model's folder does not hold is not ours to delete; save_pretrained writes copies of the code, too
+    models = {*CODE_FILES, HEADS, *(path.name for path in new.iterdir())}
+    foreign = sorted({path.name for path in out.iterdir()} - models)
+    if foreign:
+        raise ValueError(
+            f"{out} holds {foreign[0]}, which is no file of a model and would be lost; move it away, or pass another --out"
+        )
 
 
 def main(arguments: list[str] | None = None):
@@ -44,7 +68,10 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--allocator", type=Path, help="allocator.safetensors that train_allocator wrote on that base")
     parser.add_argument("--out", type=Path, default=DEFAULT_CHECKPOINT)
     options = parser.parse_args(arguments)
-    export(options.base, options.out, options.allocator)
+    try:
+        export(options.base, options.out, options.allocator)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     print(options.out, f"{sum(f.stat().st_size for f in options.out.iterdir()) / 2**20:.1f} MiB")
 
 

@@ -18,13 +18,14 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation.dials import parse_dials
+from evaluation.records import data_fingerprint
 from training.adapt import adapt, merged, tuned_tensors
 from training.ahead import PageCollator, encode_ahead
 from training.allocator import load_allocator, save_allocator, save_baseline, write_tensors
 from training.allocator_batches import AllocatorCollator, ListSource, MixedSource, PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
 from training.allocator_options import DEFAULT_SIGNALS, parse, save_options
-from training.allocator_trainer import AllocatorTrainer, read_checkpoint, restore
+from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples
 from training.data.world import GRIDS
 from training.signals import parse_signals
@@ -58,6 +59,30 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
         else:
             sources.append(PictureSource(load_examples(spec, "train", seed, limit, skip_bad), seed, questions))
     return sources[0] if len(sources) == 1 else MixedSource(sources, questions)
+
+
+def fingerprints(source) -> list[str | None]:
+    """A hash of each source's pages, names, questions, answers and boxes in order, for `--resume`. No picture is opened; None
+    for the world, which is drawn from the seed."""
+    sources = source.sources if isinstance(source, MixedSource) else [source]
+    return [_fingerprint(each) if isinstance(each, PictureSource) else None for each in sources]
+
+
+def _fingerprint(source: PictureSource) -> str:
+    examples = [example for number in range(len(source)) for example in source.page(number)]
+    pictures = [example.picture if isinstance(example.picture, (str, Path)) else "" for example in examples]
+    contexts = [[[float(side) for side in box] for box in example.context] for example in examples]
+    return data_fingerprint(examples, [f"{path} {context}" for path, context in zip(pictures, contexts, strict=True)])
+
+
+def _check_data(options: argparse.Namespace, found: list[str | None]) -> None:
+    # a run of older code kept no fingerprints
+    for spec, was, now in zip(options.data, options.data_fingerprints or found, found, strict=True):
+        if was != now:
+            raise ValueError(
+                f"--data {spec} is not what the run in {options.out} began with: its names, questions, answers or boxes have "
+                "changed; put them back, or pass another --out"
+            )
 
 
 def training_arguments(options: argparse.Namespace, asked: float = 1.0) -> TrainingArguments:
@@ -175,7 +200,11 @@ def main(arguments: list[str] | None = None) -> Path:
         options.out.mkdir(parents=True, exist_ok=True)
         source = make_source(options.data, options.seed, options.limit, options.skip_bad, options.questions)
         learner, processor = make_learner(options)
-        step = read_checkpoint(learner, checkpoint)[1] if checkpoint else 0
+        step, found = read_checkpoint(learner, checkpoint)[1] if checkpoint else 0, fingerprints(source)
+        if checkpoint and step < options.steps:
+            check_resumable(checkpoint)
+            _check_data(options, found)
+        options.data_fingerprints = found
     except (ValueError, OSError, ImportError, StrictDataclassError) as error:
         raise SystemExit(f"error: {error}") from error
     collator = AllocatorCollator(

@@ -7,6 +7,7 @@ import argparse
 import json
 import math
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,8 @@ from training.curriculum import STAGES, Stage
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
 from training.stream import Batches
+
+STATE = "state.pt"
 
 
 class Trainer:
@@ -97,7 +100,7 @@ class Trainer:
         """Writes the state file, whole or not at all, the export, and the auxiliary heads; the first process only."""
         if self.rank:
             return
-        path = self.options.out / "state.pt"
+        path = self.options.out / STATE
         torch.save(self.state(), path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
         export(self.model, self.options.out / "export")
@@ -229,11 +232,28 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     if options.smoke:
         options.batch_size, options.steps, options.workers = 4, options.steps or 4, 0
         options.evaluate_every, options.evaluate_pages, options.warmup = 2, 4, 2
+    if (reason := _refused(options)) is not None:
+        parser.error(reason)
     return options
 
 
-def main(arguments: list[str] | None = None) -> list[dict]:
-    """Runs the command line; returns the metrics of every step."""
+def _refused(options: argparse.Namespace) -> str | None:
+    # asked before a process is started or a file is written
+    if options.processes < 1:
+        return f"--processes {options.processes}: pass a whole number from 1 on"
+    if options.out.exists() and not options.out.is_dir():
+        return f"--out {options.out} is a file; pass a folder"
+    if (options.out / STATE).exists() and not options.resume:
+        return f"{options.out} holds the state of an earlier run; pass --resume, or another --out"
+    return None
+
+
+def prepare(arguments: list[str] | None = None) -> tuple[Trainer, list[subprocess.Popen]]:
+    """The trainer of a command line, where it begins or goes on, and the other processes of its run.
+
+    Raises:
+        OSError, ValueError: see `Trainer.load` and `Trainer.begin`, or --out can't be made.
+    """
     options = parse(arguments)
     others = parallel.launch(options.processes, sys.argv[1:] if arguments is None else arguments)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -241,15 +261,34 @@ def main(arguments: list[str] | None = None) -> list[dict]:
     if options.begin:
         trainer.begin(options.begin)
     if options.resume:
-        trainer.load(options.out / "state.pt")
+        trainer.load(options.out / STATE)
     if options.stage:
         trainer.stage = trainer.first_stage()
         trainer.freeze()
+    return trainer, others
+
+
+def train(trainer: Trainer, others: list[subprocess.Popen]) -> list[dict]:
+    """As `run`; then waits for the other processes."""
     history = run(trainer)
     for process in others:
         process.wait()
     return history
 
 
+def main(arguments: list[str] | None = None) -> list[dict]:
+    """Runs the command line; returns the metrics of every step. Raises as `prepare`."""
+    return train(*prepare(arguments))
+
+
+def command_line() -> None:
+    """`main` from a shell: what can't begin ends in one message. An error of the training itself keeps its traceback."""
+    try:
+        prepared = prepare()
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from error
+    train(*prepared)
+
+
 if __name__ == "__main__":
-    main()
+    command_line()

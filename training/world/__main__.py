@@ -25,7 +25,16 @@ def metadata(page: Page, name: str) -> list[dict]:
 
 
 def write(out: Path, pages: int, split: str, seed: int, style: Style) -> int:
-    """Writes the pages and metadata.jsonl into the folder, which must be new or empty; returns the number of questions."""
+    """Writes the pages and metadata.jsonl into the folder, which must be new or empty; returns the number of questions.
+
+    Raises:
+        FileExistsError: the folder has files in it, or is a file.
+        ValueError: there is no page to write.
+    """
+    if pages < 1:
+        raise ValueError(f"--pages {pages}: pass a whole number from 1 on")
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"{out} is a file; name a new folder")
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise FileExistsError(f"{out} is not empty; name a new folder, so that old pages don't mix with new ones")
@@ -41,7 +50,7 @@ def write(out: Path, pages: int, split: str, seed: int, style: Style) -> int:
     return count
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--out", type=Path, required=True, help="a new or empty folder")
@@ -49,8 +58,11 @@ def main() -> None:
     parser.add_argument("--split", choices=SPLITS, default="held_out")
     parser.add_argument("--seed", type=int, default=0, help="of the first page; the others follow")
     parser.add_argument("--kind", choices=sorted(KINDS), default="world")
-    options = parser.parse_args()
-    count = write(options.out, options.pages, options.split, options.seed, KINDS[options.kind])
+    options = parser.parse_args(arguments)
+    try:
+        count = write(options.out, options.pages, options.split, options.seed, KINDS[options.kind])
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     print(f"{options.pages} pages, {count} questions in {options.out}")
 
 

@@ -1,0 +1,171 @@
+"""The tools around training: what they refuse is refused in one message, and nothing that they did not write is lost."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from training import average, evaluate_base, train_base
+from training.allocator import read_tensors, save_allocator, write_tensors
+from training.base_model import HEADS
+from training.export import main as export
+from training.world.__main__ import main as world
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def said(capsys):
+    """`said(main, *arguments)`: the message with which a command line refuses its arguments."""
+
+    def run(main, *arguments) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        assert stopped.value.code == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    return run
+
+
+@pytest.fixture
+def base(tiny_folder, tmp_path):
+    """A copy of a tiny model's folder with auxiliary heads."""
+    folder = shutil.copytree(tiny_folder, tmp_path / "base")
+    save_file({"heads": torch.ones(2)}, folder / HEADS)
+    return folder
+
+
+# The base ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_base_that_was_trained_is_not_overwritten(said, tmp_path):
+    (tmp_path / "state.pt").write_bytes(b"trained")
+    assert "holds the state of an earlier run; pass --resume, or another --out" in said(
+        train_base.main, "--smoke", "--out", tmp_path
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+    assert train_base.parse(["--out", str(tmp_path), "--resume"]).resume
+
+
+def test_the_training_of_a_base_says_what_it_can_not_begin_with(said, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    assert "is a file; pass a folder" in said(train_base.main, "--out", tmp_path / "file")
+    assert "--processes 0: pass a whole number" in said(train_base.main, "--out", tmp_path / "new", "--processes", 0)
+    for options, told in (
+        (["--resume"], "error: .* does not exist, nothing to resume"),
+        (["--begin", str(tmp_path)], "error: .* has no model.safetensors"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["train_base", "--smoke", "--out", str(tmp_path / "new"), *options])
+        with pytest.raises(SystemExit, match=told):
+            train_base.command_line()
+
+
+def test_evaluating_a_base_says_what_it_can_not_read(said, base):
+    main = evaluate_base.main
+    assert "has no config.json; pass a model's folder" in said(main, "--model", "nofolder")
+    assert "--pages 0: pass a whole number from 1 on" in said(main, "--model", base, "--pages", 0)
+    (base / "processor_config.json").unlink()
+    assert "has no processor_config.json" in said(main, "--model", base)
+
+
+# The drawn world --------------------------------------------------------------------------------------------------------
+
+
+def test_pages_are_written_into_a_new_folder_alone(said, tmp_path):
+    (tmp_path / "file").touch()
+    assert "is not empty; name a new folder" in said(world, "--out", tmp_path, "--pages", 1)
+    assert "is a file; name a new folder" in said(world, "--out", tmp_path / "file", "--pages", 1)
+    for pages in (0, -3):
+        assert f"--pages {pages}: pass a whole number" in said(world, "--out", tmp_path / "new", "--pages", pages)
+    assert not (tmp_path / "new").exists()
+
+
+# The files of allocators ------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_not_taken_for_a_file(said, tmp_path):
+    one = tmp_path / "one"
+    write_tensors(one, {"weight": torch.ones(2)}, {})
+    told = said(average.main, one, "--out", tmp_path)
+    assert f"{tmp_path} is a folder; pass a file to write, such as {tmp_path}/allocator.safetensors" in told
+    assert "free some space" not in told
+    with pytest.raises(ValueError, match=r"is a folder; pass the file in it, such as .*/allocator\.safetensors"):
+        read_tensors(tmp_path)
+
+
+# The export -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_replaces_a_model_also_its_own_base_and_keeps_the_heads(base, tmp_path):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    name, parameter = next(iter(model.model.arrcoc.named_parameters()))
+    torch.nn.init.constant_(parameter, 0.5)
+    save_allocator(model, tmp_path / "allocator.safetensors")
+    for _ in range(2):
+        export(["--base", str(base), "--allocator", str(tmp_path / "allocator.safetensors"), "--out", str(base)])
+        exported = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base).model.arrcoc.get_parameter(name)
+        assert (exported == 0.5).all()
+        assert load_file(base / HEADS)["heads"].tolist() == [1, 1]
+        assert {path.suffix for path in base.iterdir()} == {".json", ".jinja", ".safetensors"}
+    assert {path.name for path in tmp_path.iterdir()} == {"base", "allocator.safetensors"}
+
+
+def test_an_export_deletes_no_file_that_is_not_a_models(said, base, tmp_path):
+    out = shutil.copytree(base, tmp_path / "out")
+    (out / "thesis.odt").write_text("years")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert "holds thesis.odt, which is no file of a model" in said(export, "--base", base, "--out", out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_an_export_says_what_it_can_not_read_or_write(said, base, tmp_path):
+    (tmp_path / "file").touch()
+    new = ["--out", tmp_path / "new"]
+    assert "is a file; pass a folder" in said(export, "--base", base, "--out", tmp_path / "file")
+    assert "has no config.json; pass a model's folder" in said(export, "--base", tmp_path / "none", *new)
+    assert "does not exist" in said(export, "--base", base, "--allocator", tmp_path / "none", *new)
+    assert "is no whole safetensors file" in said(export, "--base", base, "--allocator", tmp_path / "file", *new)
+    assert {path.name for path in tmp_path.iterdir()} == {"base", "file"}
+
+
+# The Makefile -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def make(tmp_path):
+    """`make(target, **variables)`: what a target's program is given, by a stub in its place."""
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" > '{tmp_path}/given'\n")
+    python.chmod(0o755)
+    for made in (".installed", ".train"):
+        (tmp_path / made).touch()
+
+    def run(target: str, **variables: str) -> list[str]:
+        settings = {"VENV": str(tmp_path), **variables}
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        command = ["make", "--silent", target, *(f"{name}={value}" for name, value in settings.items())]
+        subprocess.run(command, cwd=ROOT, env=plain, check=True)
+        return (tmp_path / "given").read_text().split("\0")[:-1]
+
+    return run
+
+
+def test_make_hands_over_what_it_is_given_letter_by_letter(make):
+    hard = """it's "$HOME" `id` $(id) & (#5), *?"""
+    given = make("demo", QUESTION=hard, MODEL="my model")
+    assert given[given.index("--question") + 1] == hard
+    assert given[given.index("--model") + 1] == "my model"
+    assert "--question" not in make("demo")
+    given = make("allocator", DATA="wikitables:X?page=12x16&together=8 world", MODEL="a&b")
+    start = given.index("--data")
+    assert given[start + 1 : start + 4] == ["wikitables:X?page=12x16&together=8", "world", "--ahead"]
+    assert given[given.index("--model") + 1] == "a&b"
