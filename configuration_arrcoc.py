@@ -1,8 +1,10 @@
 """The dials of ARR-COC: a Qwen3-VL config with the allocator's own typed and limited fields."""
 
 import difflib
+import functools
 import math
 import numbers
+from collections.abc import Iterable
 from dataclasses import field, fields
 from typing import Any
 
@@ -26,6 +28,11 @@ ALLOCATION_MODES = ("select", "foveated")
 
 # Dials that live in the processor, because the number of placeholders is fixed when the prompt is written.
 PROCESSOR_DIALS = ("token_budget", "texture_size", "question_turn")
+# What the model's calls take beside Qwen3-VL's arguments.
+CALL_ARGUMENTS = (
+    "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts", "encode_ratio", "allocation_mode",
+    "encoded_images",
+)  # fmt: skip
 
 
 def _number(minimum: float, maximum: float, unit: str):
@@ -62,6 +69,21 @@ def check_spending(encode_ratio: Any, allocation_mode: Any) -> None:
         check_encode_ratio(encode_ratio)
     if allocation_mode is not None:
         check_allocation_mode(allocation_mode)
+
+
+def refuse_misspelt(names: Iterable[str]) -> None:
+    """Raises TypeError where an argument of a model's call is none of ours but looks like one, or is the processor's."""
+    for name in names:
+        if meant := _meant(name):
+            raise TypeError(f"{name} is not an argument of the model; {meant}")
+
+
+@functools.lru_cache
+def _meant(name: str) -> str:
+    if name == "token_budget":
+        return "pass it to the processor, which writes as many placeholders"
+    close = difflib.get_close_matches(name, CALL_ARGUMENTS, n=1, cutoff=0.8)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def check_allocation_mode(value: Any) -> str:

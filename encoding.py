@@ -152,7 +152,7 @@ class EncodedImages:
         glances: stage 1 of each image, without what depends on a question.
         views: encoded `CoarseView` of each image, or `None` for each.
         image_grid_thw, texture_images: what the images are recognised by.
-        allocation_mode: that they were encoded for.
+        encode_ratio, allocation_mode: that they were encoded with.
         owner: the model that encoded them.
     """
 
@@ -161,11 +161,13 @@ class EncodedImages:
     views: list[CoarseView | None]
     image_grid_thw: torch.Tensor
     texture_images: torch.Tensor
+    encode_ratio: float | str
     allocation_mode: str
     owner: weakref.ref = field(repr=False)
 
-    def check(self, model, image_grid_thw, texture_images, allocation_mode: str) -> None:
-        """Refuses to stand for other images, another model, another dtype or another mode.
+    def check(self, model, image_grid_thw, texture_images, encode_ratio, allocation_mode: str) -> None:
+        """Refuses to stand for other images, another model, another dtype, another mode or another `encode_ratio`, where this is
+        not `None`.
 
         Raises:
             ValueError: saying what differs.
@@ -183,10 +185,18 @@ class EncodedImages:
                 f"encoded_images was made for allocation_mode={self.allocation_mode!r}, but {allocation_mode!r} is asked for; "
                 "pass the same to encode_images()"
             )
+        if encode_ratio is not None and encode_ratio != self.encode_ratio:
+            raise ValueError(
+                f"encoded_images was made with encode_ratio={self.encode_ratio!r}, but {encode_ratio!r} is asked for; pass the "
+                "same to encode_images(), or leave it out here"
+            )
+        if texture_images is None:
+            raise ValueError(
+                "texture_images is missing: encoded_images can't tell its pictures without; pass the processor's output as it is"
+            )
+        device = self.texture_images.device
         same = torch.equal(image_grid_thw.cpu(), self.image_grid_thw.cpu())
-        if same and texture_images is not None:
-            same = torch.equal(texture_images.cpu(), self.texture_images.cpu())
-        if not same:
+        if not same or not torch.equal(texture_images.to(device), self.texture_images):
             raise ValueError(
                 "encoded_images holds other pictures than this prompt shows (or the same at another size or in another order); "
                 "call encode_images() with the inputs of these"
@@ -207,6 +217,7 @@ class EncodedImages:
             [self.views[n] for n in numbers],
             self.image_grid_thw[chosen.to(self.image_grid_thw.device)],
             self.texture_images[chosen.to(self.texture_images.device)],
+            self.encode_ratio,
             self.allocation_mode,
             self.owner,
         )

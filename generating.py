@@ -18,7 +18,7 @@ from .placement import (
     held_rope_deltas,
     images_to_encode,
 )
-from .placing import UNPLACED
+from .placing import FOREIGN_CACHE, UNPLACED
 
 
 class GeneratingMixin:
@@ -36,21 +36,23 @@ class GeneratingMixin:
         grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
         whole = mask is None or mask.shape[1] == inputs_tensor.shape[1]
         check_prompt(inputs_tensor, model_kwargs, self.config)
-        if whole and types is not None and types.shape == inputs_tensor.shape and any(g is not None for g in grids):
+        told = held_rope_deltas(cache, check=False) is not None
+        placeable = whole and types is not None and types.shape == inputs_tensor.shape
+        if placeable and (not told or any(grid is not None for grid in grids)):
             model_kwargs = {key: value for key, value in model_kwargs.items() if key != "past_key_values"}
-        elif inputs_tensor.ndim == 2 and (held := held_rope_deltas(cache)) is not None:
+        elif (held := held_rope_deltas(cache)) is not None:
             text = super(Qwen3VLForConditionalGeneration, self)._prepare_position_ids_for_generation(
                 inputs_tensor, model_kwargs
             )
             text = text.expand(len(inputs_tensor), -1)
             position_ids = torch.stack([text, *(text + deltas_of(held, len(text)),) * 3])
             if not whole:
-                rope_inputs = (inputs_tensor, types, *grids)
-                placed, _ = self.model.place_after_cache(
-                    held, cached_tokens(cache), inputs_tensor.shape, mask, rope_inputs
-                )
+                shape, rope_inputs = inputs_tensor.shape[:2], (inputs_tensor, types, *grids)
+                placed, _ = self.model.place_after_cache(held, cached_tokens(cache), shape, mask, rope_inputs)
                 position_ids[1:, :, -inputs_tensor.shape[1] :] = placed
             return position_ids
+        elif cached_tokens(cache) and model_kwargs.get("position_ids") is None:
+            raise ValueError(FOREIGN_CACHE.format(cached_tokens(cache)))
         return super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
 
     def _maybe_prepare_encoder_kwargs_for_generation(

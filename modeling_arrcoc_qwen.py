@@ -6,6 +6,8 @@ whatever repeats or slices the features (beams, several return sequences, chunke
 No selection is kept on the model between calls.
 """
 
+import inspect
+
 import torch
 from torch import nn
 from transformers import Qwen3VLForConditionalGeneration
@@ -15,7 +17,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .attending import Allocation
 from .checkpoint import check_loaded
-from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending
+from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt
 from .encoding import EncodedImages
 from .generating import GeneratingMixin
 from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
@@ -30,7 +32,7 @@ from .placement import (
     replace_stray_placeholders,
     rope_deltas_of,
 )
-from .placing import PlacingMixin, check_placeable
+from .placing import PlacingMixin
 from .seeing import SeeingMixin
 
 
@@ -76,6 +78,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         **kwargs: Unpack[TransformersKwargs],
     ):
         """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
+        refuse_misspelt(kwargs)
         check_spending(encode_ratio, allocation_mode)
         mm_encoder_outputs = dict(mm_encoder_outputs or {})
         if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
@@ -98,18 +101,15 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         cached = cached_tokens(past_key_values)
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
-            check_placeable(offsets, input_ids, position_ids)
             input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
         # Of the embeddings, only shape and device count for positions and placeholders.
         tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]
-        grids, rope_deltas = (image_grid_thw, video_grid_thw), None
+        rope_deltas = None
         if position_ids is None and tokens is not None:
-            position_ids = self.compute_3d_position_ids(
-                input_ids, tokens, *grids, attention_mask, past_key_values, mm_token_type_ids
-            )
-            rope_deltas = self.rope_deltas
+            rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
+            position_ids, rope_deltas = self.place_prompt(tokens, attention_mask, past_key_values, rope_inputs)
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
         has_vision = bool(mm_encoder_outputs) or pixel_values_videos is not None
@@ -244,20 +244,24 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
         image_token_counts: torch.Tensor | None = None,
         encode_ratio: float | str | None = None,
         allocation_mode: str | None = None,
-        **unused,
+        **others,
     ) -> EncodedImages:
         """The images of a prompt, encoded once: pass the result as `encoded_images` with every question about them.
 
         Takes the processor's output as it is; later calls of `generate()` pay for allocation and language model alone.
 
         Args:
+            image_token_counts: the most that will be asked for where `encode_ratio` is "auto"; without it, what carries
+                information is encoded and no more.
             encode_ratio: 1.0 or "auto"; a smaller share would be what one question needs.
             allocation_mode: as the later calls will have it. For "foveated", `image_token_counts` must be the smallest that
                 will be asked for.
 
         Raises:
             ValueError: an argument is not allowed; the message says what is.
+            TypeError: an argument is not one of the model's.
         """
+        self._refuse_unknown(others)
         if pixel_values is not None and image_grid_thw is not None:
             device = self._vision_device(pixel_values)
             pixel_values, image_grid_thw = pixel_values.to(device), image_grid_thw.to(device)
@@ -269,6 +273,13 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
             encode_ratio,
             allocation_mode,
         )
+
+    def _refuse_unknown(self, names) -> None:
+        # what the language model alone reads is ignored, as the processor returns it too
+        unknown = [name for name in names if name not in inspect.signature(type(self).forward).parameters]
+        refuse_misspelt(unknown)
+        if unknown:
+            raise TypeError(f"{unknown[0]} is not an argument of the model; pass the processor's output as it is")
 
     def _vision_device(self, pixel_values):
         device = self.model.visual.patch_embed.proj.weight.device
@@ -288,7 +299,7 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
         encode_ratio: float | str | None = None,
         allocation_mode: str | None = None,
         encoded_images: EncodedImages | None = None,
-        **unused,
+        **others,
     ) -> list[Allocation]:
         """Where each image's tokens would go, one `Allocation` per image, without running the language model.
 
@@ -297,7 +308,9 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
 
         Raises:
             ValueError: the raw images are missing, or the inputs describe different images.
+            TypeError: an argument is not one of the model's.
         """
+        self._refuse_unknown(others)
         if pixel_values is None and encoded_images is None:
             return []
         if image_token_counts is None or image_grid_thw is None:

@@ -49,17 +49,26 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
 def _open_text(source: str):
     if source.startswith(("http://", "https://")):
         return source
-    # A path has at most 255 characters between two slashes; base64 of an image is longer.
+    # A path has at most 255 characters between two slashes; base64 of all but the smallest images is longer.
     if not source.startswith("data:") and (len(source) <= 255 or os.path.exists(source)):
-        if not os.path.isfile(source):
+        if os.path.isfile(source):
+            return _open_file(source, source)
+        if not _is_base64_picture(source):
             raise FileNotFoundError(f"there is no image file {source!r}; check the path")
-        return _open_file(source, source)
     name = f"the base64 text {source[:20]}..."
     try:
         content = base64.b64decode(source.partition(",")[2] if source.startswith("data:") else source)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{name} can't be decoded ({error}); pass a path, a URL or the base64 of an image") from error
     return _open_file(BytesIO(content), name)
+
+
+def _is_base64_picture(text: str) -> bool:
+    try:
+        with Image.open(BytesIO(base64.b64decode(text, validate=True))):
+            return True
+    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError):
+        return False
 
 
 def _open_file(file, name: str) -> Image.Image:
@@ -141,8 +150,8 @@ def to_pil(array, data_format: str | None = None) -> Image.Image:
     Stock Qwen3-VL divides every array by 255, so that one in [0, 1] reaches it all but black; here it is scaled.
 
     Args:
-        array: (height, width), or 1, 3 or 4 channels (the fourth is alpha) first or last; uint8, or floating-point with
-            values in [0, 1] if none is above 1, else in [0, 255].
+        array: (height, width), or 1, 3 or 4 channels (the fourth is alpha) first or last; whole numbers in [0, 255], or
+            floating-point with values in [0, 1] if none is above 1, else in [0, 255].
         data_format: "channels_first" or "channels_last", for shapes such as (3, 40, 3) that do not tell.
 
     Raises:
@@ -152,6 +161,8 @@ def to_pil(array, data_format: str | None = None) -> Image.Image:
         array = array.detach().cpu()
         array = array.float() if array.dtype == torch.bfloat16 else array  # numpy has none
     values = np.asarray(array)
+    if np.issubdtype(values.dtype, np.integer) and values.size and values.min() >= 0 and values.max() <= 255:
+        values = values.astype(np.uint8)
     if values.dtype != np.uint8 and not np.issubdtype(values.dtype, np.floating):
         raise ValueError(f"an image array has dtype {values.dtype}; pass uint8 with values 0 to 255, or a PIL image")
     values = _channels_last(values, data_format)

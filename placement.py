@@ -33,6 +33,11 @@ def cells_of(image_grid_thw: torch.Tensor, merge_size: int) -> torch.Tensor:
     return image_grid_thw.prod(-1) // merge_size**2
 
 
+def _fitting(attention_mask, input_ids):
+    # one of four dimensions says who attends to whom, and nothing of padding
+    return attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
+
+
 def image_runs(mm_token_type_ids: torch.Tensor, attention_mask: torch.Tensor | None):
     """Start and length of every run of image placeholders, in prompt order: (starts, lengths), flat over the batch.
 
@@ -58,13 +63,14 @@ def expand_prompt(
     """
     if image_grid_thw is None or input_ids is None:
         return None
-    starts, lengths = image_runs(mm_token_type_ids, attention_mask)
+    mask = _fitting(attention_mask, input_ids)
+    starts, lengths = image_runs(mm_token_type_ids, mask)
     cells = cells_of(image_grid_thw, merge_size).to(lengths.device)
     _check_runs(lengths, cells)
     if torch.equal(lengths, cells):
         return None
     batch, length = input_ids.shape
-    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    mask = torch.ones_like(input_ids) if mask is None else mask
     repeats = torch.ones(batch * length, dtype=torch.long, device=input_ids.device)
     repeats[starts] += cells - lengths
     repeats = repeats.view(batch, length)
@@ -115,12 +121,12 @@ def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw
     """
     if input_ids is None or image_grid_thw is None:
         return image_token_counts
-    mask = attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
-    _, lengths = image_runs((input_ids == image_token_id).long(), mask)
+    _, lengths = image_runs((input_ids == image_token_id).long(), _fitting(attention_mask, input_ids))
     _check_runs(lengths, cells_of(image_grid_thw, merge_size).to(lengths.device))
-    if image_token_counts is not None and image_token_counts.tolist() != lengths.tolist():
+    came = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
+    if came is not None and came != lengths.tolist():
         raise ValueError(
-            f"image_token_counts is {image_token_counts.tolist()}, but the prompt has {lengths.tolist()} placeholders; let one "
+            f"image_token_counts is {came}, but the prompt has {lengths.tolist()} placeholders; let one "
             "processor call make both"
         )
     return lengths
@@ -164,6 +170,14 @@ def check_images(images: int, texture_images, query_input_ids, query_attention_m
                 f"{name} holds {len(value)} images, but image_grid_thw lists {images}. A pipeline with batch_size > 1 keeps one "
                 "image per chat; for chats with several images use batch_size=1, or call the processor and generate()"
             )
+    if query_input_ids is None:
+        return
+    if query_attention_mask is None or query_attention_mask.shape != query_input_ids.shape:
+        came = "missing" if query_attention_mask is None else f"of shape {tuple(query_attention_mask.shape)}"
+        raise ValueError(
+            f"query_attention_mask is {came}, but query_input_ids is padded, of shape {tuple(query_input_ids.shape)}; pass both "
+            "as the processor returns them"
+        )
 
 
 def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:

@@ -5,8 +5,12 @@ import torch
 from .placement import cached_tokens, deltas_of, expand_prompt, held_rope_deltas
 
 UNPLACED = (
-    "pruned images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) from "
+    "images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) from "
     "get_rope_index, to be placed; pass them as the processor returns them"
+)
+FOREIGN_CACHE = (
+    "past_key_values holds {} tokens and not where the next one stands: another model filled it, or its tensors were put into "
+    "a new cache; pass the cache itself or a deepcopy of it, position_ids, or to generate() the whole prompt with mm_token_type_ids"
 )
 
 
@@ -57,24 +61,33 @@ class PlacingMixin:
         As with stock, `rope_deltas` is then (batch, 1) of this prompt, or `None` where its tokens have no other positions than
         their columns.
         """
-        held = held_rope_deltas(past_key_values)
-        if held is None:
-            if image_grid_thw is None and video_grid_thw is None and not cached_tokens(past_key_values):
-                self.rope_deltas = None  # of an earlier prompt
-            return super().compute_3d_position_ids(
-                input_ids,
-                inputs_embeds,
-                image_grid_thw,
-                video_grid_thw,
-                attention_mask,
-                past_key_values,
-                mm_token_type_ids,
-            )
         rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
-        position_ids, self.rope_deltas = self.place_after_cache(
-            held, cached_tokens(past_key_values), inputs_embeds.shape[:2], attention_mask, rope_inputs
-        )
+        position_ids, self.rope_deltas = self.place_prompt(inputs_embeds, attention_mask, past_key_values, rope_inputs)
         return position_ids
+
+    def place_prompt(self, tokens, attention_mask, past_key_values, rope_inputs):
+        """(3, batch, length) positions of a prompt's tokens and (batch, 1) rope deltas of what follows them, read from nothing
+        that another prompt may have left on the model; `None`s where each token has the position of its column.
+
+        Args:
+            tokens: (batch, length, any), of which only the shape counts.
+            rope_inputs: input_ids, mm_token_type_ids, image_grid_thw and video_grid_thw, or `None`s.
+
+        Raises:
+            ValueError: an image comes without what places it, or the cache does not tell where its prompt ended.
+        """
+        input_ids, types, *grids = rope_inputs
+        has_vision = any(grid is not None for grid in grids)
+        if has_vision and (input_ids is None or types is None):
+            raise ValueError(UNPLACED)
+        held, cached = held_rope_deltas(past_key_values), cached_tokens(past_key_values)
+        if held is not None:
+            return self.place_after_cache(held, cached, tokens.shape[:2], attention_mask, rope_inputs)
+        if cached:
+            raise ValueError(FOREIGN_CACHE.format(cached))
+        if not has_vision:
+            return None, None
+        return self.get_rope_index(input_ids, types, *grids, attention_mask=attention_mask)
 
     def place_after_cache(self, rope_deltas, past_length, shape, attention_mask, rope_inputs):
         """(3, batch, length) positions of new tokens after a cache of `past_length` tokens, and (batch, 1) rope deltas of what
@@ -115,13 +128,3 @@ class PlacingMixin:
         position_ids = position_ids.clone()
         position_ids[-3:, mask.to(position_ids.device)] += offsets
         return position_ids
-
-
-def check_placeable(offsets, input_ids, position_ids) -> None:
-    """Refuses pruned images in a prompt of embeddings alone: stock would take the positions of whichever prompt ran last.
-
-    Raises:
-        ValueError: saying what to pass.
-    """
-    if offsets is not None and input_ids is None and position_ids is None:
-        raise ValueError(UNPLACED)

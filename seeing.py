@@ -114,7 +114,7 @@ class SeeingMixin:
         if encoded_images is None:
             encoded_images = self._see(pixel_values, image_grid_thw, asked, **kwargs)
         else:
-            encoded_images.check(self, image_grid_thw, texture_images, asked.allocation_mode)
+            encoded_images.check(self, image_grid_thw, texture_images, encode_ratio, asked.allocation_mode)
         vision = type(encoded_images.vision)(**encoded_images.vision)  # the caller's copy stays as it is
         if full and all(len(rows) == size for rows, size in zip(vision.pooler_output, asked.sizes, strict=True)):
             return vision
@@ -181,7 +181,8 @@ class SeeingMixin:
         if encoded_images is None:
             encoded_images = self._see(pixel_values, image_grid_thw, call)
         else:
-            encoded_images.check(self, image_grid_thw, call.texture_images, call.allocation_mode)
+            ratio = asked.get("encode_ratio")
+            encoded_images.check(self, image_grid_thw, call.texture_images, ratio, call.allocation_mode)
         views = self._views(encoded_images, call)
         decisions = self._decide(encoded_images.vision, call, encoded_images.glances, views, skip_full=False)
         return [
@@ -194,9 +195,11 @@ class SeeingMixin:
         encode_ratio=None, allocation_mode=None,
     ) -> Asked:  # fmt: skip
         self.arrcoc.follow(self.config)
+        if image_grid_thw is None:
+            raise ValueError("image_grid_thw is missing beside the images; pass it as the processor returns it")
         merge = self.config.vision_config.spatial_merge_size
         grids = [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
-        counts = None if image_token_counts is None else image_token_counts.tolist()
+        counts = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
         if counts is not None:
             check_counts(counts, grids)
         check_images(len(grids), texture_images, query_input_ids, query_attention_mask)
@@ -226,9 +229,15 @@ class SeeingMixin:
         return self.arrcoc.rate(glance, self._query(asked, number).to(device)) if early else glance
 
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
-        """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on neither question nor budget, except for
-        the size of the coarse view."""
-        patches = pixel_values.split(image_grid_thw.prod(-1).tolist())
+        """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on no question, and is enough for every
+        budget up to that of `asked`."""
+        sizes = image_grid_thw.prod(-1).tolist()
+        if len(pixel_values) != sum(sizes):
+            raise ValueError(
+                f"pixel_values holds {len(pixel_values)} patches, but image_grid_thw lists {sum(sizes)}; pass both as one "
+                "processor call returns them"
+            )
+        patches = pixel_values.split(sizes)
         glances: list[Glance | None] = [None] * len(asked.grids)
         views: list[CoarseView | None] = [None] * len(asked.grids)
         for number, grid in enumerate(asked.grids):
@@ -241,15 +250,16 @@ class SeeingMixin:
             if asked.allocation_mode == "foveated" and not full:
                 view = coarse_view(patches[number], grid, fine, self.config.coarse_view_share, self.visual)
                 views[number], fine = view, fine - (0 if view is None else len(view))
-            if asked.encode_ratio != 1.0:
-                least, floor = 1 if any_question else fine, self.config.coverage_floor
+            if asked.encode_ratio != 1.0 and not (full and asked.counts):
+                least, floor = fine or 1, self.config.coverage_floor
                 glance = replace(glance, cells=choose_to_encode(glance, grid, asked.encode_ratio, least, floor))
             glances[number] = replace(glance, canvas=None)
         cells = [None if glance is None else glance.cells for glance in glances]
         vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)
         return EncodedImages(
-            vision, glances, views, image_grid_thw, asked.texture_images, asked.allocation_mode, weakref.ref(self)
-        )
+            vision, glances, views, image_grid_thw, asked.texture_images, asked.encode_ratio, asked.allocation_mode,
+            weakref.ref(self),
+        )  # fmt: skip
 
     def _encode_views(self, pixel_values, image_grid_thw, cells, views, **kwargs):
         """The vision tower's output for `cells` of each image, and `views` with their features, all in one call of it."""
@@ -303,8 +313,8 @@ class SeeingMixin:
             budget -= 0 if views[number] is None else len(views[number])
             if budget > sizes[number]:
                 raise ValueError(
-                    f"image {number} has {sizes[number]} encoded cells, too few for {budget} tokens; encode it with "
-                    "encode_ratio=1.0"
+                    f"image {number} has {sizes[number]} encoded cells, too few for {budget} tokens; pass image_token_counts of "
+                    "at least as many to encode_images(), or encode_ratio=1.0"
                 )
             if full and skip_full:
                 outputs.append(None)

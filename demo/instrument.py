@@ -190,7 +190,8 @@ class Instrument:
         key = (picture, asking.image.size, asking.encode_ratio, asking.allocation_mode, of_budget)
         reused = held is not None and held.key == key
         if not reused:
-            held = Held(key, self.model.encode_images(**inputs, **spend))
+            shown = inputs if of_budget else inputs | {"image_token_counts": None}  # what serves other budgets too
+            held = Held(key, self.model.encode_images(**shown, **spend))
         coarse = held.encoded.views[0]
         if len(held.encoded.vision.pooler_output[0]) + (0 if coarse is None else len(coarse)) < count:
             return _Run(inputs | spend, count, held)  # fewer cells than tokens are not empty paper

@@ -8,6 +8,7 @@ import copy
 import inspect
 import re
 import shutil
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -168,9 +169,9 @@ def test_no_pixels(processor, size):
         (np.full((8, 8, 3), -0.5), "values -0.5 to -0.5; pass 0 to 1 or 0 to 255, not normalized"),
         (np.full((8, 8, 3), 256.0), "values 256 to 256"),
         (np.full((8, 8, 3), 40000, np.uint16), "dtype uint16; pass uint8"),
-        (np.zeros((8, 8, 3), np.int64), "dtype int64; pass uint8"),
+        (np.full((8, 8, 3), 256, np.int64), "dtype int64; pass uint8"),
         (np.zeros((8, 8, 3), bool), "dtype bool; pass uint8"),
-        (torch.zeros(3, 8, 8, dtype=torch.int32), "dtype int32; pass uint8"),
+        (torch.full((3, 8, 8), -1, dtype=torch.int32), "dtype int32; pass uint8"),
         (np.zeros((8, 8, 5), np.uint8), r"shape \(8, 8, 5\); pass \(height, width, 3\)"),
         (np.zeros((4, 8, 4), np.uint8), r"shape \(4, 8, 4\), whose channels may be first or last"),
         (np.zeros((8, 8, 2), np.uint8), r"shape \(8, 8, 2\)"),
@@ -584,3 +585,82 @@ def test_folder_without_a_processor(folder):
         (folder / name).unlink()
     with pytest.raises((OSError, ValueError)):
         ARRCOCProcessor.from_pretrained(folder)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("call", "name", "says"),
+    [
+        ("allocate", "token_budget", "pass it to the processor"),
+        ("allocate", "encode_ration", "did you mean encode_ratio"),
+        ("encode_images", "alocation_mode", "did you mean allocation_mode"),
+        ("encode_images", "colour", "colour is not an argument of the model"),
+        ("__call__", "token_budget", "pass it to the processor"),
+        ("__call__", "encode_ration", "did you mean encode_ratio"),
+    ],
+)
+def test_arguments_that_no_call_has(call, name, says, tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=5)
+    getattr(model, call)(**inputs)
+    with pytest.raises(TypeError, match=says):
+        getattr(model, call)(**inputs, **{name: 0.3})
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        ({"image_grid_thw": None}, "image_grid_thw is missing"),
+        ({"query_attention_mask": None}, "query_attention_mask is missing"),
+        ({"query_attention_mask": torch.ones(1, 5)}, r"query_attention_mask is of shape \(1, 5\)"),
+        ({"pixel_values": torch.zeros(8, 24)}, "pixel_values holds 8 patches, but image_grid_thw lists"),
+    ],
+)
+def test_inputs_that_lack_a_part(spoil, says, tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=5)
+    with pytest.raises(ValueError, match=says):
+        model(**inputs | spoil)
+    counts = inputs["image_token_counts"].tolist()
+    assert torch.equal(model(**inputs | {"image_token_counts": counts}).logits, model(**inputs).logits)
+
+
+@torch.no_grad()
+def test_encoded_images_are_recognised_or_refused(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=5)
+    encoded = model.encode_images(**inputs)
+    other = make_inputs([page(128, 96, 1)], token_budget=5)
+    del other["texture_images"]
+    with pytest.raises(ValueError, match="texture_images is missing: encoded_images can't tell"):
+        model(**other, encoded_images=encoded)
+    with pytest.raises(ValueError, match=r"made with encode_ratio=1\.0, but 0\.5 is asked for"):
+        model(**inputs, encoded_images=encoded, encode_ratio=0.5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("budget", [2, 20, "full"])
+def test_what_auto_encodes_is_enough_for_its_own_prompt(budget, tiny_model, make_inputs):
+    """Also where a page has less ink than tokens, or keeps all."""
+    paper = Image.new("RGB", (192, 160), "white")
+    paper.paste("black", (16, 16, 40, 24))
+    model, inputs = tiny_model(), make_inputs([paper], token_budget=budget)
+    encoded = model.encode_images(**inputs, encode_ratio="auto")
+    logits = model(**inputs, encoded_images=encoded).logits
+    assert torch.allclose(logits, model(**inputs, encode_ratio="auto").logits, atol=1e-5)
+    least = model.encode_images(**inputs | {"image_token_counts": None}, encode_ratio="auto")
+    assert len(least.vision.pooler_output[0]) <= len(encoded.vision.pooler_output[0])
+
+
+def test_arrays_of_whole_numbers_and_short_base64_are_pictures(processor):
+    generator = np.random.default_rng(0)
+    array = generator.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    wanted = call(processor, array)
+    for dtype in (np.int64, np.int32, np.uint16):
+        assert all(torch.equal(call(processor, array.astype(dtype))[name], wanted[name]) for name in wanted)
+    file = BytesIO()
+    Image.new("RGB", (4, 4), "red").save(file, "PNG")
+    text = base64.b64encode(file.getvalue()).decode()
+    assert len(text) < 255
+    short = call(processor, text)
+    assert torch.equal(short["texture_images"], call(processor, Image.new("RGB", (4, 4), "red"))["texture_images"])
+    with pytest.raises(FileNotFoundError, match="there is no image file 'abcd'"):
+        call(processor, "abcd")

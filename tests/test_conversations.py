@@ -4,8 +4,9 @@ import copy
 
 import pytest
 import torch
+from transformers import DynamicCache
 
-from arrcoc.placement import rope_deltas_of
+from arrcoc.placement import held_rope_deltas, rope_deltas_of
 
 pytestmark = pytest.mark.core
 
@@ -115,6 +116,63 @@ def test_a_part_may_end_in_an_image(budget, tiny_model, make_inputs, page, repor
 def test_what_a_cache_holds_stays_on_the_device_of_the_prompt(positions):
     deltas = rope_deltas_of(positions, None, torch.zeros(2, 4, device="meta"), 3)
     assert (deltas.device.type, deltas.shape) == ("meta", (2, 1))
+
+
+@torch.no_grad()
+def test_what_another_thread_leaves_on_the_model_moves_nothing(tiny_model, make_inputs, page, monkeypatch):
+    """Stock keeps the last prompt's rope deltas on the model; whatever stands there is another prompt's."""
+    model, inputs = tiny_model(), make_inputs([page(160, 96)], token_budget=5)
+    follows = model.generate(**inputs, max_new_tokens=3, do_sample=False)[:, -3:-1]
+    expected = model(**inputs, use_cache=True).past_key_values
+    others = property(lambda self: torch.full((1, 1), 99), lambda self, value: None)
+    monkeypatch.setattr(type(model.model), "rope_deltas", others, raising=False)
+    cache = model(**inputs, use_cache=True).past_key_values
+    assert torch.equal(held_rope_deltas(cache), held_rope_deltas(expected))
+    logits = [model(input_ids=follows, past_key_values=each).logits for each in (cache, expected)]
+    assert torch.equal(*logits)
+
+
+@torch.no_grad()
+def test_a_cache_that_does_not_tell_where_it_ends_is_refused(tiny_model, make_inputs, page, report):
+    model, inputs = tiny_model(), make_inputs([page(160, 96)], token_budget=5)
+    own = model(**inputs, use_cache=True).past_key_values
+    copied = [(layer.keys.clone(), layer.values.clone()) for layer in own.layers]
+    follows = inputs["input_ids"][:, :2]
+    whole = torch.cat([inputs["input_ids"], follows], 1)
+    expected = model(input_ids=follows, past_key_values=own).logits
+    with pytest.raises(ValueError, match=f"holds {whole.shape[1] - 2} tokens and not where"):
+        model(input_ids=follows, past_key_values=DynamicCache(copied))
+    with pytest.raises(ValueError, match="pass the cache itself"):
+        model.generate(input_ids=whole, past_key_values=DynamicCache(copied), max_new_tokens=1)
+    after = inputs | {"input_ids": whole, "attention_mask": torch.ones_like(whole)}
+    after["mm_token_type_ids"] = torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, 2))
+    gap = first_logits(model, after, past_key_values=DynamicCache(copied)) - expected[:, -1]
+    assert report("whole prompt after a copied cache - own cache", gap.abs().max()) < TOLERANCE
+
+
+@torch.no_grad()
+def test_embeddings_go_on_from_their_own_cache(tiny_model, make_inputs, page, report):
+    model, inputs = tiny_model(), make_inputs([page(160, 96)], token_budget=5)
+    cache = model(**inputs, use_cache=True).past_key_values
+    follows = inputs["input_ids"][:, :2]
+    expected = model(input_ids=follows, past_key_values=copy.deepcopy(cache)).logits[:, -1]
+    model(**make_inputs([page(64, 64, 1)], token_budget=2))  # and not from where this prompt ended
+    embeds = model.get_input_embeddings()(torch.cat([inputs["input_ids"], follows], 1))
+    whole = {"inputs_embeds": embeds, "attention_mask": torch.ones(embeds.shape[:2], dtype=torch.long)}
+    gap = first_logits(model, whole, past_key_values=cache) - expected
+    assert report("embeddings after a cache - tokens after it", gap.abs().max()) < TOLERANCE
+
+
+@torch.no_grad()
+def test_images_among_embeddings_need_positions(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget="full")
+    expected = model(**inputs).logits
+    placing = ("input_ids", "mm_token_type_ids", "image_grid_thw", "attention_mask")
+    placed, _ = model.model.get_rope_index(**{name: inputs[name] for name in placing})
+    embeds = model.get_input_embeddings()(inputs.pop("input_ids"))
+    with pytest.raises(ValueError, match="images need input_ids"):
+        model(**inputs, inputs_embeds=embeds)
+    assert torch.equal(model(**inputs, inputs_embeds=embeds, position_ids=placed).logits, expected)
 
 
 @torch.no_grad()
