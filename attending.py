@@ -25,23 +25,27 @@ class Allocation:
         grid: (t, h, w) of the merged grid.
         relevance: (t, h, w) float32, the balanced map that the choice was made on.
         scores: the maps "information", "perspective" and "participation" by name, each (t, h, w).
-        tensions: "compress_particularize", "exploit_explore" and "focus_diversify" by name, floats in (-1, 1).
+        tensions: "compress_particularize", "exploit_explore" and "focus_diversify" by name, scalar tensors in (-1, 1).
         level: (K,) long, 0 for a fine cell, 1 for a 2 x 2 and 2 for a 4 x 4 pooled cell; n for a token of a coarse view at
             1 / 2^n of the sides.
         depth: (K,) long, how many DeepStack levels the token receives.
         cell_token: (t * h * w,) long, the token that each cell feeds, -1 for a dropped cell.
+        pooled: whether a token stands for a pooled cell; `None` to read it off `level`, for which a GPU is waited for.
     """
 
     positions: torch.Tensor
     grid: tuple[int, int, int]
     relevance: torch.Tensor
     scores: Mapping[str, torch.Tensor]
-    tensions: Mapping[str, float]
+    tensions: Mapping[str, torch.Tensor]
     level: torch.Tensor
     depth: torch.Tensor
     cell_token: torch.Tensor
+    pooled: bool | None = None
 
     def __post_init__(self):
+        if self.pooled is None:
+            object.__setattr__(self, "pooled", bool(self.level.any()))
         object.__setattr__(self, "scores", MappingProxyType(dict(self.scores)))
         object.__setattr__(self, "tensions", MappingProxyType(dict(self.tensions)))
 
@@ -68,10 +72,10 @@ class Allocation:
         return draw_overlay(self, image)
 
 
-def _plan(cells, level, depth, cell_token, grid):
+def _plan(cells, level, depth, cell_token, grid, pooled: bool):
     _, height, width = grid
     positions = torch.stack([cells // (height * width), cells // width % height, cells % width], dim=-1)
-    return {"positions": positions, "level": level, "depth": depth, "cell_token": cell_token}
+    return {"positions": positions, "level": level, "depth": depth, "cell_token": cell_token, "pooled": pooled}
 
 
 def rank(scores: torch.Tensor) -> torch.Tensor:
@@ -103,14 +107,14 @@ def suppress_similar(relevance: torch.Tensor, features: torch.Tensor, strength: 
 
 
 def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch.Tensor:
-    """Indices of the best cell in each block of an even partition of the grid into at most `count` blocks.
+    """(N,) bool, the best cell in each block of an even partition of the grid into at most `count` blocks.
 
     Args:
         scores: (N,) scores of the cells in raster order; -inf for a cell that can't be chosen.
         grid: (t, h, w); the frames share the rows of one tall grid.
     """
     if count < 1:
-        return scores.new_zeros(0, dtype=torch.long)
+        return torch.zeros_like(scores, dtype=torch.bool)
     height, width = grid[0] * grid[1], grid[2]
     rows = min(height, count, max(1, round(math.sqrt(count * height / width))))
     columns = min(width, count // rows)
@@ -123,7 +127,7 @@ def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch
     sorted_block = block[by_block]
     first = torch.ones_like(sorted_block, dtype=torch.bool)
     first[1:] = sorted_block[1:] != sorted_block[:-1]
-    return by_block[first & (scores[by_block] > -math.inf)]
+    return torch.empty_like(first).scatter_(0, by_block, first & (scores[by_block] > -math.inf))
 
 
 def choose_cells(scores: torch.Tensor, grid: tuple[int, int, int], count: int, coverage_floor: float):
@@ -133,10 +137,10 @@ def choose_cells(scores: torch.Tensor, grid: tuple[int, int, int], count: int, c
         scores: (N,) scores in raster order.
         coverage_floor: share of `count` that is spread evenly over the grid.
     """
-    preferred = torch.zeros_like(scores, dtype=torch.bool)
-    preferred[cover(scores, grid, int(coverage_floor * count))] = True
     order = rank(scores)
-    order = torch.cat([order[preferred[order]], order[~preferred[order]]])
+    spread = cover(scores, grid, int(coverage_floor * count))
+    # a stable sort, not a mask: the length of what a mask leaves is known only when the GPU is done
+    order = order[spread[order].long().argsort(descending=True, stable=True)]
     return order[:count].sort().values
 
 
@@ -171,7 +175,6 @@ def pool_elsewhere(scores: torch.Tensor, grid: tuple[int, int, int], cell_token:
 
         value = block_mean(scores.detach()).masked_fill(members == 0, -math.inf)
         chosen = rank(value)[: min(int(share * count), int((members > 0).sum()))]
-        token = torch.full_like(block, -1)
         number = torch.full((len(members),), -1, device=scores.device)
         number[chosen] = torch.arange(len(chosen), device=scores.device)
         token = torch.where(free, number[block], -1)
@@ -252,7 +255,7 @@ def attend(
     renumber = torch.full((budget + 1,), -1, dtype=torch.long, device=scores.device)  # last entry: dropped cells
     renumber[order] = torch.arange(budget, device=scores.device)
     depth = depths(scores[kept], min_deepstack_levels, num_levels)
-    return _plan(kept, level, depth, renumber[cell_token], grid)
+    return _plan(kept, level, depth, renumber[cell_token], grid, pooled=fine < budget)
 
 
 def straight_through_gates(scores: torch.Tensor, allocation: Allocation, temperature: torch.Tensor) -> torch.Tensor:
@@ -284,7 +287,7 @@ def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch
     """
     if encoded is not None:
         return tokens[torch.searchsorted(encoded, flat_index(allocation))]
-    if not allocation.level.any():
+    if not allocation.pooled:
         return tokens[flat_index(allocation)]
     fed = allocation.cell_token >= 0
     token = allocation.cell_token[fed]
@@ -298,6 +301,4 @@ def apply_to_deepstack(
 ) -> list[torch.Tensor]:
     """The kept rows of each DeepStack level, zero where a token is too shallow for it: list of (K, C)."""
     kept = [apply_to_tokens(allocation, level, encoded) for level in levels]
-    if bool((allocation.depth == len(levels)).all()):
-        return kept
     return [features * (allocation.depth > number)[:, None] for number, features in enumerate(kept)]

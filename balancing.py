@@ -135,5 +135,5 @@ class AdaptiveTensionBalancer(nn.Module):
             tensions=torch.stack([compress, explore, diversify]),
             temperature=self.gate_temperature * torch.exp(explore),
             suppression=self.diversity * (1 + diversify),
-            coarse_share=min(0.9, self.coarse_share * (1 - float(compress.detach()))),
+            coarse_share=self.coarse_share and min(0.9, self.coarse_share * (1 - float(compress.detach()))),
         )

@@ -89,7 +89,7 @@ class TokenAllocator(nn.Module):
             grid=grid,
             relevance=balance.relevance.detach(),
             scores={name: score.detach() for name, score in scores.items()},
-            tensions=dict(zip(TENSIONS, balance.tensions.tolist(), strict=True)),
+            tensions=dict(zip(TENSIONS, balance.tensions.detach().unbind(), strict=True)),
             **plan,
         )
         train = not full and self.training and value.requires_grad

@@ -24,7 +24,7 @@ class Asked:
         grids: (t, h, w) merged grid of each image.
         counts: tokens to keep of each image, or `None` for all of all images.
         texture_images: (images, 3, S, S) uint8.
-        query_input_ids, query_attention_mask: (images, Tq), the question to each image.
+        query_input_ids, query_attention_mask: (images, Tq), the question to each image, on the CPU.
         encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them.
     """
 
@@ -205,15 +205,15 @@ class SeeingMixin:
         check_images(len(grids), texture_images, query_input_ids, query_attention_mask)
         ratio = check_encode_ratio(self.config.encode_ratio if encode_ratio is None else encode_ratio)
         mode = check_allocation_mode(self.config.allocation_mode if allocation_mode is None else allocation_mode)
-        return Asked(grids, counts, texture_images, query_input_ids, query_attention_mask, ratio, mode)
+        # to the host in one go: each question has a length of its own, which a GPU would be waited for
+        query = [None if part is None else part.cpu() for part in (query_input_ids, query_attention_mask)]
+        return Asked(grids, counts, texture_images, *query, ratio, mode)
 
     def _query(self, asked: Asked, number: int) -> torch.Tensor:
         embed = self.get_input_embeddings()
         if asked.query_input_ids is None:
             return torch.zeros(0, embed.weight.shape[-1])  # the weight itself may be offloaded
-        ids = asked.query_input_ids[number]
-        if asked.query_attention_mask is not None:
-            ids = ids[asked.query_attention_mask[number].bool()]
+        ids = asked.query_input_ids[number][asked.query_attention_mask[number].bool()]
         if embed.weight.device.type != "meta":
             ids = ids.to(embed.weight.device)
         return embed(ids).detach()

@@ -22,6 +22,7 @@ from arrcoc.attending import (
     suppress_similar,
 )
 from arrcoc.balancing import Balance
+from arrcoc.layer import QualityAdapter
 
 GRIDS = [(1, 1, 1), (1, 1, 113), (1, 113, 1), (1, 7, 9), (2, 3, 5), (1, 16, 16)]
 
@@ -89,9 +90,8 @@ def test_coverage_floor_takes_the_best_cell_of_each_quadrant():
 def test_coverage_leaves_no_large_hole(grid, count):
     """The blocks partition the grid evenly: at most `count`, one cell each, and no side above twice the ideal."""
     scores = torch.rand(math.prod(grid), generator=torch.Generator().manual_seed(count))
-    cells = cover(scores, grid, count)
+    cells = cover(scores, grid, count).nonzero().flatten()
     assert 1 <= len(cells) <= min(count, len(scores))
-    assert len(cells.unique()) == len(cells)
     height, width = grid[0] * grid[1], grid[2]
     row, column = cells // width, cells % width
     side = 2 * max(math.sqrt(height * width / count), height / count, width / count) + 1
@@ -101,7 +101,7 @@ def test_coverage_leaves_no_large_hole(grid, count):
 
 
 def test_coverage_of_no_cells():
-    assert cover(torch.rand(12), (1, 3, 4), 0).tolist() == []
+    assert not cover(torch.rand(12), (1, 3, 4), 0).any()
     assert len(plan(torch.rand(12), (1, 3, 4), 1, coverage_floor=0.5)["positions"]) == 1
 
 
@@ -315,7 +315,8 @@ def test_a_full_budget_gives_every_cell_its_own_token():
         "depth": torch.full((12,), 3),
         "cell_token": torch.arange(12),
     }
-    assert chosen.keys() == full.keys()
+    assert chosen.keys() == {*full, "pooled"}
+    assert chosen["pooled"] is False
     for name in full:
         assert torch.equal(full[name], chosen[name]), name
     made = allocation(full, grid)
@@ -323,6 +324,35 @@ def test_a_full_budget_gives_every_cell_its_own_token():
     assert not allocation(plan(torch.rand(12), grid, 11), grid).is_full
     tokens = torch.randn(12, 5)
     assert torch.equal(apply_to_tokens(made, tokens), tokens)
+
+
+def test_a_full_budget_gives_every_cell_its_own_token_where_others_pool(tiny_model, make_inputs, page):
+    made = {n: tiny_model("pooled").allocate(**make_inputs(page(), token_budget=n))[0] for n in (20, "full")}
+    assert made[20].level.any()
+    assert made[20].depth.min() < 3
+    assert made["full"].cell_token.tolist() == list(range(48))
+    assert not made["full"].level.any()
+    assert (made["full"].depth == 3).all()
+
+
+@torch.no_grad()
+def test_the_adapter_changes_pooled_rows_alone():
+    """(3, 1) and (1, 3) are normalised to (1, -1) and (-1, 1); the bottleneck reads the first entry, and its GELU g times
+    (2, 3), plus (0.5, 0), is added."""
+    adapter = QualityAdapter(2, hidden_size=1)
+    for parameter, value in (
+        (adapter.down.weight, [[1.0, 0.0]]),
+        (adapter.down.bias, [0.0]),
+        (adapter.up.weight, [[2.0], [3.0]]),
+        (adapter.up.bias, [0.5, 0.0]),
+    ):
+        parameter.copy_(torch.tensor(value))
+    tokens = torch.tensor([[3.0, 1.0], [3.0, 1.0], [0.1, 0.7], [1.0, 3.0]])
+    adapted = adapter(tokens, torch.tensor([0, 1, 0, 2]))
+    assert torch.equal(adapted[[0, 2]], tokens[[0, 2]])
+    high, low = (torch.nn.functional.gelu(torch.tensor(x)).item() for x in (1.0, -1.0))
+    expected = torch.tensor([[3.5 + 2 * high, 1 + 3 * high], [1.5 + 2 * low, 3 + 3 * low]])
+    torch.testing.assert_close(adapted[[1, 3]], expected, atol=1e-4, rtol=0)
 
 
 def test_allocation_is_frozen():
