@@ -206,12 +206,13 @@ class SeeingMixin:
         ratio = check_encode_ratio(self.config.encode_ratio if encode_ratio is None else encode_ratio)
         mode = check_allocation_mode(self.config.allocation_mode if allocation_mode is None else allocation_mode)
         # to the host in one go: each question has a length of its own, which a GPU would be waited for
-        query = [None if part is None else part.cpu() for part in (query_input_ids, query_attention_mask)]
-        return Asked(grids, counts, texture_images, *query, ratio, mode)
+        if query_input_ids is not None:
+            query_input_ids, query_attention_mask = query_input_ids.cpu(), query_attention_mask.cpu()
+        return Asked(grids, counts, texture_images, query_input_ids, query_attention_mask, ratio, mode)
 
     def _query(self, asked: Asked, number: int) -> torch.Tensor:
         embed = self.get_input_embeddings()
-        if asked.query_input_ids is None:
+        if asked.query_input_ids is None or asked.query_attention_mask is None:
             return torch.zeros(0, embed.weight.shape[-1])  # the weight itself may be offloaded
         ids = asked.query_input_ids[number][asked.query_attention_mask[number].bool()]
         if embed.weight.device.type != "meta":
