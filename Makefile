@@ -18,7 +18,7 @@ QUESTION ?=
 $(foreach name,IMAGE QUESTION BUDGET MODEL DATA GEOMETRY EVALUATED,$(eval override $(name) := $$(value $(name))))
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: demo app test app-test docs-test lmms-test lint types matrix train allocator evaluate figures stage check benchmark clean
+.PHONY: demo app test app-test docs-test lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image $(call quoted,$(IMAGE)) $(if $(QUESTION),--question $(call quoted,$(QUESTION))) \
@@ -50,6 +50,10 @@ lmms-test: $(VENV)/.dev $(LMMS)
 matrix: $(VENV)/.dev
 	$(BIN)/python dev/matrix.py
 
+# transformers' own tests of Qwen3-VL on our class; downloads the sdist of the installed release
+upstream: $(VENV)/.dev
+	$(BIN)/python dev/upstream_tests.py
+
 train: $(VENV)/.train
 	$(BIN)/python -m training.train_base --out runs/base $(if $(wildcard runs/base/state.pt),--resume)
 
@@ -79,7 +83,7 @@ benchmark: $(VENV)/.train
 	$(BIN)/python -m benchmarks.prefill --geometry $(call quoted,$(GEOMETRY)) --growth --out $(call quoted,results/prefill_$(GEOMETRY))
 
 clean:
-	rm -rf $(VENV) .torchvision .lmms .matrix staged demo/out
+	rm -rf $(VENV) .torchvision .lmms .matrix build staged demo/out
 
 # The CPU build of torch comes first: a looser requirement would bring several GB of CUDA. MAKE_TORCH=torch for a GPU.
 $(VENV)/.installed: pyproject.toml

@@ -131,7 +131,9 @@ class EndpointHandler:
             )
         with self._turn, self._seeded(seed):
             output = self.model.generate(**prompt, **options, tokenizer=self.processor.tokenizer)
-        return self._answer(prompt, output[0, length:], options["max_new_tokens"])
+        stops = options.get("stop_strings", [])
+        stops = [stops] if isinstance(stops, str) else stops
+        return self._answer(prompt, output[0, length:], options["max_new_tokens"], stops)
 
     @contextmanager
     def _seeded(self, seed: int | None):
@@ -143,20 +145,21 @@ class EndpointHandler:
             torch.manual_seed(seed)
             yield
 
-    def _answer(self, prompt, tokens: torch.Tensor, most: int) -> dict:
+    def _answer(self, prompt, tokens: torch.Tensor, most: int, stops: list[str]) -> dict:
         ends = self.model.generation_config.eos_token_id
         ends = ends if isinstance(ends, list) else [ends]
-        cut = len(tokens) >= most and int(tokens[-1]) not in ends
+        text = self.processor.decode(tokens, skip_special_tokens=True)
+        stopped = int(tokens[-1]) in ends or any(stop in text for stop in stops)
         merge = self.model.config.vision_config.spatial_merge_size
         has_pictures = "image_grid_thw" in prompt
         cells = (prompt["image_grid_thw"].prod(-1) // merge**2).tolist() if has_pictures else []
         return {
-            "generated_text": self.processor.decode(tokens, skip_special_tokens=True),
+            "generated_text": text,
             "visual_tokens": prompt["image_token_counts"].tolist() if has_pictures else [],
             "all_visual_tokens": cells,
             "prompt_tokens": prompt["input_ids"].shape[1],
             "generated_tokens": len(tokens),
-            "finish_reason": "length" if cut else "stop",
+            "finish_reason": "length" if len(tokens) >= most and not stopped else "stop",
         }
 
 

@@ -1,6 +1,5 @@
 """The ways to a first token that are compared, all on the same weights."""
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +11,6 @@ from evaluation.baselines.resize import resize
 
 STOCK = "stock"
 METHODS = (STOCK, "resize", "after-vit", "two-stage", "foveated")
-# Argument of the model's forward that a method needs.
-NEEDS = {"two-stage": "encode_ratio", "foveated": "allocation_mode"}
 
 
 @dataclass(frozen=True)
@@ -63,17 +60,6 @@ class Case:
         elif self.method == "foveated":
             inputs["allocation_mode"] = "foveated"
         return inputs
-
-
-def unsupported(method: str) -> str | None:
-    """Why the model of this copy can't run the method, or `None`."""
-    needed = NEEDS.get(method)
-    if needed is None or needed in inspect.signature(ARRCOCQwen3VLForConditionalGeneration.forward).parameters:
-        return None
-    return (
-        f"{method} needs {needed}, which the forward of this copy's ARRCOCQwen3VLForConditionalGeneration does not take; "
-        f"leave {method} out of --methods, or update the code"
-    )
 
 
 def build_bench(geometry: str, dtype, device: str, seed: int = 0) -> Bench:

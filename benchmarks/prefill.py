@@ -18,7 +18,7 @@ import torch
 from benchmarks import growth
 from benchmarks.geometry import DTYPES, GEOMETRIES
 from benchmarks.measure import measure
-from benchmarks.methods import METHODS, STOCK, Bench, Case, build_bench, unsupported
+from benchmarks.methods import METHODS, STOCK, Bench, Case, build_bench
 from benchmarks.pictures import Example, draw
 from benchmarks.records import Condition, SettingsMismatch, read, settings_of, write
 from benchmarks.summary import summarise, table
@@ -108,8 +108,6 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
         parser.error(
             "--device cuda was asked for, but torch finds no CUDA device; pass --device cpu, or install torch with CUDA"
         )
-    for reason in filter(None, map(unsupported, options.methods)):
-        parser.error(reason)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -158,12 +158,37 @@ def test_words_that_ask_for_much_are_whole_words():
     assert auto_token_budget(information, "what is the subtotal?") == 100
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "read all words",
+        "is every line full?",
+        "what stands in each line?",
+        "list what is blue",
+        "count the lines",
+        "how many lines?",
+        "describe it",
+        "summarise it",
+        "summarize it",
+        "give an overview",
+        "compare both lines",
+        "what is the difference?",
+        "transcribe it",
+        "what is the average?",
+    ],
+)
+def test_each_word_that_asks_for_much_does_so_alone(question):
+    information = torch.full((1, 200), 0.5)
+    assert auto_token_budget(information, question) == 256
+    assert auto_token_budget(information, "what is the total?") == 100
+
+
 def test_modes_are_tiers():
     assert set(MODES.values()) < set(TIERS)
     assert list(TIERS) == sorted(TIERS)
 
 
-def test_auto_in_the_processor(processor, page, make_inputs):
+def test_auto_in_the_processor(page, make_inputs):
     """25 x 25 cells: a blank picture gets the lowest tier, a full page more than one line of it."""
     blank = Image.new("RGB", (400, 400), "white")
     full = page(400, 400)

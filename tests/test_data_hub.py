@@ -15,7 +15,7 @@ from training.data.hub import load_hub
 @pytest.fixture
 def parquet(tmp_path, monkeypatch) -> Path:
     datasets = pytest.importorskip(
-        "datasets", reason="the library datasets is not installed: pip install 'arrcoc[train]'"
+        "datasets", reason="the library datasets is not installed: pip install -e '.[train]'"
     )
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     pictures = []

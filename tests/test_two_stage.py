@@ -9,7 +9,8 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from PIL import Image
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from arrcoc.encoding import coarse_grid, encode_cells
+from arrcoc.attending import Allocation
+from arrcoc.encoding import coarse_grid, coarse_view, encode_cells
 from arrcoc.looking import EMPTY_CONTRAST, cell_contrast, choose_to_encode
 from arrcoc.texture import pixel_canvas
 
@@ -84,25 +85,38 @@ def test_a_sample_does_not_depend_on_its_batch(mode, tiny_model, make_inputs, pa
         assert report("two-stage, batch - single", (logits[row, -len(alone) :] - alone).abs().max()) < 1e-5
 
 
+def rescored(model, inputs, tokens, **mode):
+    """(steps, vocabulary) logits of `tokens` (steps,) after the prompt of `inputs`, in one pass without a cache."""
+    whole = dict(inputs) | {"input_ids": torch.cat([inputs["input_ids"], tokens[None]], -1)}
+    for name in ("attention_mask", "mm_token_type_ids"):
+        fill = torch.full((1, len(tokens)), int(name == "attention_mask"))
+        whole[name] = torch.cat([inputs[name], fill], -1)
+    return model(**whole, **mode, use_cache=False).logits[0, inputs["input_ids"].shape[1] - 1 : -1]
+
+
 @pytest.mark.parametrize("mode", MODES, ids=str)
-def test_generation_agrees_with_forward(mode, tiny_model, make_inputs, page, report):
+@pytest.mark.parametrize("sampled", [{}, {"do_sample": True, "num_return_sequences": 2}], ids=["greedy", "sampled"])
+def test_generation_agrees_with_forward(sampled, mode, tiny_model, make_inputs, page, report):
     model, inputs = tiny_model(), make_inputs(page(), token_budget=14)
-    for options in ({}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}):
-        made = model.generate(
-            **inputs, **mode, **options, max_new_tokens=4, output_logits=True, return_dict_in_generate=True
-        )
-        new = made.sequences[:, inputs["input_ids"].shape[1] :]
-        if options.get("num_beams"):
-            continue  # beams are reordered: that it runs is tested, and the rest below
-        for row, tokens in enumerate(new):
-            whole = dict(inputs)
-            whole["input_ids"] = torch.cat([inputs["input_ids"], tokens[None]], -1)
-            for name in ("attention_mask", "mm_token_type_ids"):
-                fill = torch.full((1, len(tokens)), int(name == "attention_mask"))
-                whole[name] = torch.cat([inputs[name], fill], -1)
-            logits = model(**whole, **mode).logits[0, inputs["input_ids"].shape[1] - 1 : -1]
-            stepwise = torch.stack([step[row] for step in made.logits])
-            assert report("two-stage, cached - uncached", (logits - stepwise).abs().max()) < 1e-5
+    options = {"max_new_tokens": 4, "output_logits": True, "return_dict_in_generate": True}
+    made = model.generate(**inputs, **mode, **sampled, **options)
+    for row, tokens in enumerate(made.sequences[:, inputs["input_ids"].shape[1] :]):
+        stepwise = torch.stack([step[row] for step in made.logits])
+        gap = (rescored(model, inputs, tokens, **mode) - stepwise).abs().max()
+        assert report("two-stage, cached - uncached", gap) < 1e-5
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_beams_score_what_one_pass_scores(mode, tiny_model, make_inputs, page, report):
+    model, pictures = tiny_model(), [page(), page(160, 64, seed=2)]
+    inputs = make_inputs(pictures, token_budget=14)
+    options = {"max_new_tokens": 4, "output_logits": True, "return_dict_in_generate": True}
+    made = model.generate(**inputs, **mode, num_beams=3, num_return_sequences=2, **options)
+    scores = model.compute_transition_scores(made.sequences, made.logits, made.beam_indices, normalize_logits=True)
+    for row, tokens in enumerate(made.sequences[:, inputs["input_ids"].shape[1] :]):
+        single = make_inputs(pictures[row // 2], token_budget=14)
+        expected = rescored(model, single, tokens, **mode).log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+        assert report("two-stage, cached - uncached: beams", (scores[row] - expected).abs().max()) < 1e-5
 
 
 def test_the_config_sets_both_for_every_call(tiny_config, new_model, make_inputs, page):
@@ -147,7 +161,7 @@ def test_an_encode_ratio_of_numpy_is_a_number(tiny_model, make_inputs, page):
     assert torch.equal(*ours)
 
 
-def test_text_alone_refuses_bad_dials_too(tiny_model, make_inputs):
+def test_text_alone_refuses_bad_dials_too(tiny_model):
     text = {"input_ids": torch.tensor([[5, 6, 7]])}
     for dials in ({"encode_ratio": 2}, {"allocation_mode": "bad"}):
         for run in (tiny_model(), tiny_model().generate):
@@ -227,6 +241,46 @@ def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_mo
     fine = plan.positions[12:]
     assert torch.equal(plan.cell_token[fine[:, 1] * 16 + fine[:, 2]], torch.arange(12, 40))
     plan.overlay(picture)
+
+
+def test_coarse_tokens_come_first_with_all_deepstack_levels(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=14)
+    encoded = model.encode_images(**inputs, allocation_mode="foveated")
+    view = encoded.views[0]
+    asked = {name: inputs[name] for name in ("image_grid_thw", "texture_images", "image_token_counts")}
+    kept = model.model.get_image_features(**asked, allocation_mode="foveated", encoded_images=encoded)
+    assert len(view.deepstack) == 3
+    for rows, coarse in zip(
+        (kept.pooler_output, *kept.deepstack_features[:3]), (view.tokens, *view.deepstack), strict=True
+    ):
+        assert torch.equal(rows[0][: len(view)], coarse)
+        assert coarse.abs().sum(-1).min() > 0
+        assert len(rows[0]) == 14
+
+
+def test_a_cell_without_a_token_feeds_the_coarse_token_over_it(tiny_model):
+    """3 x 5 cells under 2 x 3 coarse tokens: rows 0 and 1 and row 2, columns 0 and 1, 2 and 3, and 4. Two cells are kept, the
+    second with one DeepStack level of three; the coarse tokens have all."""
+    visual = tiny_model().model.visual
+    view = coarse_view(torch.rand(15 * 4, 2 * 3 * 8 * 8), (1, 3, 5), 20, 0.3, visual)
+    assert view.grid == (1, 4, 6)
+    assert view.covers.view(3, 5).tolist() == [[0, 0, 1, 1, 2], [0, 0, 1, 1, 2], [3, 3, 4, 4, 5]]
+    nothing, kept = torch.zeros(1, 3, 5), torch.tensor([[0, 0, 1], [0, 2, 4]])
+    fine = Allocation(
+        grid=(1, 3, 5),
+        relevance=nothing,
+        scores={"information": nothing},
+        tensions={},
+        positions=kept,
+        level=torch.zeros(2, dtype=torch.long),
+        depth=torch.tensor([3, 1]),
+        cell_token=torch.full((15,), -1).index_copy(0, torch.tensor([1, 14]), torch.tensor([0, 1])),
+    )
+    plan = view.beside(fine)
+    assert plan.cell_token.view(3, 5).tolist() == [[0, 6, 1, 1, 2], [0, 0, 1, 1, 2], [3, 3, 4, 4, 7]]
+    assert plan.depth.tolist() == [3, 3, 3, 3, 3, 3, 3, 1]
+    assert plan.level.tolist() == [1, 1, 1, 1, 1, 1, 0, 0]
+    assert plan.positions[6:].tolist() == kept.tolist()
 
 
 @pytest.mark.parametrize(
@@ -309,6 +363,18 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
         changed.to(torch.bfloat16)(**inputs, encoded_images=encoded)
 
 
+def test_encoded_images_refuse_to_stand_for_the_same_at_another_size(tiny_model, make_inputs, make_processor, page):
+    model, inputs, smaller = tiny_model(), make_inputs(page(), token_budget=10), make_processor()
+    smaller.image_processor.size = {"shortest_edge": 1, "longest_edge": 96 * 64}
+    other = make_inputs(page(), token_budget=10, processor=smaller)
+    assert torch.equal(other["texture_images"], inputs["texture_images"])
+    assert not torch.equal(other["image_grid_thw"], inputs["image_grid_thw"])
+    encoded = model.encode_images(**inputs)
+    with pytest.raises(ValueError, match="the same at another size"):
+        model(**other, encoded_images=encoded)
+    model(**inputs, encoded_images=encoded)
+
+
 def test_auto_encoded_images_refuse_a_budget_above_their_cells(tiny_model, make_inputs):
     blank = Image.new("RGB", (128, 128), "white")
     encoded = tiny_model().encode_images(**make_inputs(blank, token_budget=3), encode_ratio="auto")
@@ -330,6 +396,38 @@ def test_a_chat_goes_on_from_its_cache_with_encoded_images(tiny_model, make_inpu
     anew = model.generate(**whole, **options).logits
     on = model.generate(**whole, encoded_images=encoded, past_key_values=cache, **options).logits
     assert report("chat from its cache, encoded once", (torch.stack(anew) - torch.stack(on)).abs().max()) < 1e-5
+
+
+def cut(inputs, end: int):
+    """`inputs` of one chat with two pictures, up to token `end`, behind the first picture."""
+    per_token = ("input_ids", "attention_mask", "mm_token_type_ids")
+    parts = {name: value[:, :end] if name in per_token else value[:1] for name, value in inputs.items()}
+    return parts | {"pixel_values": inputs["pixel_values"][: inputs["image_grid_thw"][0].prod()]}
+
+
+@pytest.mark.parametrize("mode", [{}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}], ids=str)
+def test_encoded_images_of_which_the_cache_holds_the_first(mode, tiny_model, make_inputs, page, report):
+    model, inputs = tiny_model(), make_inputs([[page(), page(160, 64, seed=2)]], token_budget=12)
+    encoded = model.encode_images(**inputs, **mode)
+    between = int((inputs["mm_token_type_ids"][0] == 1).nonzero()[11]) + 2
+    cache = model(**cut(inputs, between), **mode, use_cache=True).past_key_values
+    options = {"max_new_tokens": 2, "output_logits": True, "return_dict_in_generate": True}
+    anew = model.generate(**inputs, **mode, **options).logits
+    on = model.generate(**inputs, **mode, encoded_images=encoded, past_key_values=cache, **options).logits
+    assert report("second picture, encoded once", (torch.stack(anew) - torch.stack(on)).abs().max()) < 1e-5
+
+
+def test_a_cache_cropped_into_an_image_behind_a_shared_text_is_refused(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=12)
+    image = (inputs["mm_token_type_ids"][0] == 1).nonzero()[:, 0]
+    first, last = int(image[0]), int(image[-1])
+    cache = model(input_ids=inputs["input_ids"][:, :first], use_cache=True).past_key_values
+    per_token = ("input_ids", "mm_token_type_ids")
+    rest = {name: value[:, first:] if name in per_token else value for name, value in inputs.items()}
+    cache = model(**rest, past_key_values=cache, use_cache=True).past_key_values
+    cache.crop(last - cache.get_seq_length())
+    with pytest.raises(ValueError, match=f"cropped to {last} tokens, but its images end after {last + 1};"):
+        model(input_ids=inputs["input_ids"][:, last + 1 :], past_key_values=cache)
 
 
 def test_the_loss_reaches_stage_one(tiny_config, new_model, make_inputs, page):

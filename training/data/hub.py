@@ -67,8 +67,7 @@ def load_hub(
         columns: which column is `image`, `question`, `answers`, `evidence`, `context` and `family`; by default the one of the
             same name.
         split: the dataset's own name of a split; "held_out" takes validation or test, whichever there is first.
-        streaming: read rows as they are needed, without a download; `limit` takes the first rows then. Without a limit
-            use `HubStream`.
+        streaming: read rows as they are needed, without a download; `limit` takes the first rows then, and has to be given.
         seed: of the choice that `limit` makes without streaming.
 
     Raises:
@@ -111,7 +110,7 @@ def _parts(name: str, config: str | None, revision: str | None, streaming: bool)
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as error:
-        raise ImportError("Hub datasets need the library `datasets`; run: pip install 'arrcoc[train]'") from error
+        raise ImportError("Hub datasets need the library `datasets`; run: pip install -e '.[train]'") from error
     with _refused(name, f"loaded (config={config}, revision={revision}); check its name, the network and its files"):
         return datasets.load_dataset(name, config, revision=revision, streaming=streaming)
 

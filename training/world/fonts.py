@@ -38,7 +38,7 @@ def load_font(name: str, size: int) -> ImageFont.FreeTypeFont:
     package, file = _FILES[name]
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise ImportError(f"the font {name!r} comes from the package {package}; run: pip install 'arrcoc[train]'")
+        raise ImportError(f"the font {name!r} comes from the package {package}; run: pip install -e '.[train]'")
     # basic layout, because the other engine is an optional library and moves glyphs
     return ImageFont.truetype(
         str(Path(spec.origin).parent / file), size, layout_engine=ImageFont.Layout.BASIC

@@ -1,0 +1,51 @@
+"""By what an allocator file knows its base: everything that a scorer reads counts, each alone, and nothing else does."""
+
+import pytest
+import torch
+
+from training.allocator import base_fingerprint
+
+TEXT = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+VISION = ("depth", "hidden_size", "patch_size", "spatial_merge_size", "out_hidden_size")
+
+
+@pytest.fixture
+def model(new_model, tiny_config):
+    return new_model(tiny_config())
+
+
+@pytest.mark.parametrize("row", [0, -1], ids=["first row", "last row that is read"])
+@pytest.mark.parametrize(
+    "name",
+    ["model.visual.patch_embed.proj", "model.visual.merger.linear_fc2", "model.language_model.embed_tokens"],
+)
+@torch.no_grad()
+def test_a_base_whose_features_or_words_changed_is_another(name, row, model):
+    before = base_fingerprint(model)
+    model.get_submodule(name).weight[:64][row] += 1
+    assert base_fingerprint(model) != before
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [*(("text_config", name) for name in TEXT), *(("vision_config", name) for name in VISION)]
+)
+def test_a_base_of_another_shape_is_another(part, name, model):
+    before, config = base_fingerprint(model), getattr(model.config, part)
+    setattr(config, name, getattr(config, name) + 1)
+    assert base_fingerprint(model) != before
+
+
+def test_a_base_with_other_deepstack_levels_is_another(model):
+    before = base_fingerprint(model)
+    model.config.vision_config.deepstack_visual_indexes = [0, 1]
+    assert base_fingerprint(model) != before
+
+
+@torch.no_grad()
+def test_the_language_models_layers_the_allocator_and_the_dtype_do_not_count(model):
+    before = base_fingerprint(model)
+    for part in (model.model.language_model.layers, model.model.language_model.norm, model.model.arrcoc):
+        for parameter in part.parameters():
+            parameter += 1
+    assert base_fingerprint(model) == before
+    assert base_fingerprint(model.to(torch.bfloat16)) == before
