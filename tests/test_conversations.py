@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from arrcoc.placement import held_rope_deltas, rope_deltas_of
+from arrcoc.placement import deltas_of, held_rope_deltas, rope_deltas_of
 
 pytestmark = pytest.mark.core
 
@@ -173,6 +173,10 @@ def test_images_among_embeddings_need_positions(tiny_model, make_inputs, page):
     with pytest.raises(ValueError, match="images need input_ids"):
         model(**inputs, inputs_embeds=embeds)
     assert torch.equal(model(**inputs, inputs_embeds=embeds, position_ids=placed).logits, expected)
+
+
+def test_several_sequences_of_a_prompt_go_on_from_its_own_place():
+    assert deltas_of(torch.tensor([[-3], [5]]), 4).tolist() == [[-3], [-3], [5], [5]]
 
 
 @torch.no_grad()

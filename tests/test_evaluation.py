@@ -520,6 +520,7 @@ def test_swap_measures_both_questions(command, loaded, capsys):
     oracle, strided = last_json(capsys)["rows"]
     assert oracle["pairs"] == oracle["sources"] == 3
     assert oracle["recall_worse"] > 0.9
+    assert oracle["recall_second"] == oracle["recall_first"] == oracle["recall_worse"] == 1
     assert oracle["difference"] == 1  # the boxes are apart
     assert strided["difference"] == 0  # the question changes nothing
     assert len(out.with_name("result.csv").read_text().splitlines()) == 3

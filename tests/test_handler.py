@@ -272,6 +272,8 @@ def test_parameters_of_generate_reach_it(endpoint, page, expected):
     assert torch.equal(torch.get_rng_state(), state)
     cut = ask(max_new_tokens=1)
     assert (cut["finish_reason"], cut["generated_tokens"]) == ("length", 1)
+    ended = ask(max_new_tokens=1, stop_strings=[cut["generated_text"]])  # by the stop and the number at once
+    assert (ended["finish_reason"], ended["generated_tokens"]) == ("stop", 1)
     whole = ask(max_new_tokens=64)
     assert whole["finish_reason"] == "stop"
     assert whole["generated_tokens"] < 64

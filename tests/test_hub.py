@@ -242,12 +242,15 @@ def test_a_stock_checkpoint_loads_with_only_the_allocator_new(tiny_model, stock_
 
 
 @torch.no_grad()
-def test_a_bfloat16_checkpoint_keeps_the_allocator_in_float32(tiny_model, inputs, tmp_path):
-    tiny_model().save_pretrained(tmp_path)
-    loaded = load(tmp_path, dtype=torch.bfloat16).eval()
-    assert loaded.dtype == torch.bfloat16
-    assert {p.dtype for p in loaded.model.arrcoc.parameters()} == {torch.float32}
-    assert torch.isfinite(loaded(**inputs["pruned"]).logits).all()
+def test_a_bfloat16_checkpoint_keeps_the_allocator_in_float32(tiny_model, stock_twin, inputs, tmp_path):
+    """Also where the checkpoint is stock's and the allocator is new."""
+    tiny_model().save_pretrained(tmp_path / "ours")
+    stock_twin(tiny_model()).save_pretrained(tmp_path / "stock")
+    for folder in ("ours", "stock"):
+        loaded = load(tmp_path / folder, dtype=torch.bfloat16).eval()
+        assert loaded.dtype == torch.bfloat16
+        assert {p.dtype for p in loaded.model.arrcoc.parameters()} == {torch.float32}
+        assert torch.isfinite(loaded(**inputs["pruned"]).logits).all()
 
 
 BROKEN = {

@@ -102,6 +102,8 @@ def test_evidence_metric_loads_without_a_network(load):
     kept = [[[True, False]], [[True], [True]]]
     result = load("evidence_recall").compute(predictions=kept, references=[[[0.5, 0.5]], [[1.0], [0.0]]])
     assert result == {"evidence_recall": 0.75, "kept_whole": 0.5, "scores": [0.5, 1.0]}
+    nearly = load("evidence_recall").compute(predictions=[[[True, False]]], references=[[[0.98, 0.02]]])
+    assert nearly["kept_whole"] == 0  # a letter may be missing
 
 
 def test_certain_values_have_no_width_and_the_mean_is_inside():
