@@ -22,7 +22,6 @@ class ARRCOCOutput:
 
     Attributes:
         allocation: the frozen plan.
-        relevance: (t, h, w) the balanced map, with its gradient.
         gates: (K,) straight-through gates of value 1 while training a pruned image, else `None`.
         value: (t * h * w,) relevance after suppression, which the choice ranks, with its gradient; `None` where the
             choice was not the layer's.
@@ -31,7 +30,6 @@ class ARRCOCOutput:
     """
 
     allocation: Allocation
-    relevance: torch.Tensor
     gates: torch.Tensor | None
     value: torch.Tensor | None = None
     balance: Balance | None = None
@@ -94,7 +92,7 @@ class TokenAllocator(nn.Module):
         )
         train = not full and self.training and value.requires_grad
         gates = straight_through_gates(value, allocation, balance.temperature) if train else None
-        return ARRCOCOutput(allocation, balance.relevance, gates, value, balance)
+        return ARRCOCOutput(allocation, gates, value, balance)
 
     def _suppressed(self, value, features, balance, budget: int) -> torch.Tensor:
         if self.diversity == 0:  # all pairs of cells would be compared for nothing

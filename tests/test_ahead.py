@@ -46,7 +46,7 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
         for ours, theirs in zip(
             page_scores(learner.model, page, batch["image_token_counts"], blind), expected, strict=True
         ):
-            for found, own in ((ours.value, theirs.output.relevance.flatten()), (ours.early, theirs.early)):
+            for found, own in ((ours.value, theirs.output.balance.relevance.flatten()), (ours.early, theirs.early)):
                 assert (found - own).norm() < 0.03 * (own - own.mean()).norm()
             torch.testing.assert_close(ours.temperature, theirs.temperature, rtol=1e-3, atol=0)
             assert (ours.grid, ours.budget) == (theirs.grid, theirs.budget)
@@ -55,7 +55,7 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
             assert not torch.allclose(values[0], values[1])
 
 
-def test_stage_1_is_scored_where_a_signal_asks(learner, source, make_processor, new_model, tiny_config, monkeypatch):
+def test_stage_1_is_scored_where_a_signal_asks(learner, source, make_processor, monkeypatch):
     collator = AllocatorCollator(make_processor(learner.model), language=False)
     batches = [PageCollator(collator)(encode_ahead(learner.model, collator, source, 1, quiet=True), 0)]
     batches.append(collator(source.page(0), 0))

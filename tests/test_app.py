@@ -120,7 +120,7 @@ def seen(instrument, picture):
     return last(instrument.compare(Asking(picture, QUESTION, budget=12, max_new_tokens=1))).seen
 
 
-def test_pictures_show_the_kept_cells(seen, picture):
+def test_pictures_show_the_kept_cells(seen):
     shown, heat = views.heat_pair(seen)
     kept = views.kept_picture(seen)
     assert shown.size == heat.size == kept.size == (768, 576)

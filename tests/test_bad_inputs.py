@@ -111,7 +111,7 @@ def files(page, tmp_path):
         ("missing.png", "there is no image file .* check the path"),
     ],
 )
-def test_files_that_are_no_picture(processor, chat, files, name, says):
+def test_files_that_are_no_picture(processor, files, name, says):
     """As a path, as a string, among good ones, and within a chat; the message names the file."""
     path = files / name
     messages = [{"role": "user", "content": [{"type": "image", "path": str(path)}, {"type": "text", "text": "what?"}]}]
@@ -293,7 +293,7 @@ def test_arrays_with_alpha(processor, first):
 
 
 @pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])
-def test_16_bit_pictures_do_not_turn_white(processor, model, mode, tmp_path):
+def test_16_bit_pictures_do_not_turn_white(processor, model, mode):
     """257 g is grey g: 0, 25,700 and 65,535 read 0, 100 and 255. PIL's own conversion would clip at 255."""
     values = np.repeat(np.array([[0, 25700, 65535]]), 3, axis=0)
     if mode == "I":

@@ -61,10 +61,6 @@ def logits_of(model, prepared):
         return model(**prepared.inputs).logits[:, -1]
 
 
-def offsets_of(prepared):
-    return prepared.inputs["mm_encoder_outputs"]["image"].deepstack_features[-1]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_tokens_stay_within_the_budget_and_kept_cells_are_the_tokens(tiny, tiny_processor, examples, name):
     budgets = [12, 9]
@@ -482,7 +478,7 @@ class FixedTiles:
         return interface.BatchFeature({"input_ids": torch.tensor([[7] * (1 + (width // 10) * (height // 10)) + [1]])})
 
 
-def test_resize_finds_the_size_of_any_other_processor(tiny, page):
+def test_resize_finds_the_size_of_any_other_processor(page):
     example = Example(page(200, 100), "total?")
     assert baselines.cells_of(FixedTiles(), example) == 201
     model = type("Other", (), {"config": type("Config", (), {"image_token_id": 7}), "device": "cpu"})()
@@ -493,7 +489,7 @@ def test_resize_finds_the_size_of_any_other_processor(tiny, page):
         resize.resize(model, FixedTiles(), [example], [0])
 
 
-def test_resize_of_small_pictures_and_strips(tiny, tiny_processor, make_processor, page):
+def test_resize_of_small_pictures_and_strips(tiny, make_processor, page):
     processor = make_processor(tiny)
     processor.image_processor.size = {"shortest_edge": 64 * 64, "longest_edge": 1 << 20}
     small = Example(page(32, 32), "total?")  # brought up to 4 x 4 cells

@@ -263,7 +263,7 @@ def test_columns_of_ones_own_are_let_be(tmp_path, name):
     assert len(load_imagefolder(_folder(tmp_path, {**GOOD, name: "mine"}))) == 1
 
 
-def test_an_empty_metadata_file_among_others_is_reported(tmp_path, capsys):
+def test_an_empty_metadata_file_among_others_is_reported(tmp_path):
     folder = _folder(tmp_path, GOOD)
     for name, content in (("metadata.jsonl", ""), ("metadata.csv", "file_name,question,answers\n")):
         (folder / "b" / name).write_text(content)

@@ -281,7 +281,7 @@ def test_learned_baselines_need_their_weights(loaded, tmp_path, monkeypatch):
     assert loading._unready("arrcoc", model, None) is None
 
 
-def test_an_allocator_from_a_file_is_put_onto_the_model(command, tiny_model, model_folder, wake, tmp_path, capsys):
+def test_an_allocator_from_a_file_is_put_onto_the_model(command, model_folder, wake, tmp_path, capsys):
     trained = loading.ARRCOCQwen3VLForConditionalGeneration.from_pretrained(model_folder, dtype=torch.float32)
     torch.manual_seed(1)
     wake(trained)
@@ -307,7 +307,7 @@ def load(model_folder, data):
     return call
 
 
-def test_dials_of_the_command_line_win_over_those_of_an_allocator(load, model_folder, new_model, tmp_path, capsys):
+def test_dials_of_the_command_line_win_over_those_of_an_allocator(load, model_folder, tmp_path, capsys):
     path = str(tmp_path / "allocator.safetensors")
     trained = loading.ARRCOCQwen3VLForConditionalGeneration.from_pretrained(model_folder, diversity=0.2)
     save_allocator(trained, path)
@@ -441,7 +441,7 @@ def test_scores_and_differences_by_hand(loaded):
     assert (last["evidence_recall"], last["kept_whole"], last["evidence_recall_questions"]) == (0.5, 0, 6)
 
 
-def test_timing_compares_with_all_tokens_and_leaves_the_processor_out(loaded, monkeypatch):
+def test_timing_compares_with_all_tokens_and_leaves_the_processor_out(loaded):
     model, processor, examples, facts = loaded
     ratios = timing.prefill_ratios(model, processor, examples[:2], facts[:2], ["arrcoc"], [0.25, "full"], repeats=2)
     assert set(ratios) == {("full", "full"), ("arrcoc", "0.25")}

@@ -353,7 +353,7 @@ def test_images_without_placeholders_and_placeholders_without_images_are_refused
 
 
 @torch.no_grad()
-def test_prompts_as_embeddings_equal_prompts_as_tokens(tiny_model, stock_twin, make_inputs, batch, report):
+def test_prompts_as_embeddings_equal_prompts_as_tokens(tiny_model, make_inputs, batch, report):
     model = tiny_model()
     for budget in (11, "full"):
         inputs = make_inputs(batch, token_budget=budget)

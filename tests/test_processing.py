@@ -251,7 +251,7 @@ def test_a_texture_image_of_the_picture_s_own_size_is_the_picture():
     assert torch.equal(square(picture, 64), torch.from_numpy(np.array(picture)).permute(2, 0, 1))
 
 
-def test_arrays_and_tensors_are_pictures(processor, make_processor):
+def test_arrays_and_tensors_are_pictures(processor):
     picture = random_picture(96, 64)
     rows = np.array(picture)
     tensor = torch.from_numpy(rows).permute(2, 0, 1)

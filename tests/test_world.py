@@ -28,7 +28,6 @@ from training.world.asking import ask_absent
 from training.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS, load_font
 
 ROOT = Path(__file__).resolve().parents[1]
-RICH = Style(fields=(1, 4), signs=(0, 2), shapes=(0, 2), dark=0.2)
 GRIDS = ((8, 8), (8, 12), (10, 10), (12, 12), (9, 14))
 CONTENTS_WITH_LAYOUTS = ("fields", "form", "table", "chart", "scene")
 # families whose answers are written on the page, character by character, and those whose answers are drawn values

@@ -56,6 +56,6 @@ def merged(learner: nn.Module) -> nn.Module:
     return learner.model if learner.adapted is None else learner.adapted.merge_and_unload()
 
 
-def tuned_tensors(learner: nn.Module, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def tuned_tensors(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Of the trained tensors, those of the language model."""
     return {name: tensor for name, tensor in tensors.items() if ".language_model." in name}

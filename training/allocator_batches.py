@@ -57,13 +57,13 @@ class AllocatorCollator:
             batch[name] = torch.cat(covered)
         asked = [ids[mask.bool()] for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)]
         if self.prompt:
-            batch |= _renamed(self._padded(asked, asked), "prompt_")
+            batch |= _renamed(self._padded(asked), "prompt_")
         if self.language:
             answered = [torch.cat([ids, self._answer(e)]) for ids, e in zip(asked, examples, strict=True)]
             kept = [self._shorten(ids, k) for ids, k in zip(answered, batch["image_token_counts"], strict=True)]
             lengths = [len(full) - len(ids) for full, ids in zip(answered, asked, strict=True)]
-            batch |= _renamed(self._padded(answered, asked, lengths), "full_")
-            batch |= _renamed(self._padded(kept, asked, lengths), "kept_")
+            batch |= _renamed(self._padded(answered, lengths), "full_")
+            batch |= _renamed(self._padded(kept, lengths), "kept_")
         return batch
 
     def _prompts(self, images, examples):
@@ -95,7 +95,7 @@ class AllocatorCollator:
         placeholder = ids == self.processor.image_token_id
         return ids[~placeholder | (placeholder.cumsum(0) <= count)]
 
-    def _padded(self, rows, asked, answer_lengths=None) -> dict[str, torch.Tensor]:
+    def _padded(self, rows, answer_lengths=None) -> dict[str, torch.Tensor]:
         length = max(len(row) for row in rows)
         pad = self.processor.tokenizer.pad_token_id or 0
         ids = torch.full((len(rows), length), pad)

@@ -71,7 +71,7 @@ class Scored:
             kept, dropped = value[flat_index(allocation)], value[allocation.cell_token < 0]
             ends = torch.stack([kept.detach().min(), *([dropped.detach().max()] if len(dropped) else [])])
             soft = torch.sigmoid((kept - ends.mean()) / self.temperature)
-        return ARRCOCOutput(allocation, allocation.relevance, soft)
+        return ARRCOCOutput(allocation, soft)
 
 
 def merged_grids(model, image_grid_thw: torch.Tensor) -> list[tuple[int, int, int]]:

@@ -154,7 +154,7 @@ def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) ->
     else:
         save_allocator(learner.model, path, options.scorer, learner.fingerprint, own)
     if options.phase == 2:
-        language = tuned_tensors(learner, tensors)
+        language = tuned_tensors(tensors)
         write_tensors(options.out / "language_model.safetensors", language, {"base": learner.fingerprint})
     if options.export:
         if trainer.is_fsdp_enabled:
