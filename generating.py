@@ -81,9 +81,9 @@ class GeneratingMixin:
 
 
 def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
-    """Refuses what `generate()` would go on with in silence or stumble over: pruned images in a prompt of embeddings alone or
-    without mm_token_type_ids, a cache that holds as much as the prompt or was made from other prompts, encoded images of
-    another prompt.
+    """Refuses prompts that `generate()` would otherwise place wrongly or fail on later: pruned images in a prompt of
+    embeddings alone or without mm_token_type_ids, a cache that holds as much as the prompt or was made from other prompts,
+    encoded images of another prompt.
 
     Raises:
         ValueError: saying what to pass.

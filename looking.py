@@ -40,9 +40,9 @@ class Glance:
 def cell_contrast(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
     """(h, w) in [0, 1]: how far a cell differs from its surroundings.
 
-    The largest difference, over the channels, between two pixels of the cell, or between the cell's mean and that of a
-    neighbour (of 8) whose own pixels are even: so both sides of an edge between two plain areas count, but not the empty
-    paper beside print.
+    The larger of the range of the cell's own pixels and the difference of its mean to that of any neighbour (of 8) which is
+    itself plain, over all channels. So both sides of an edge between two plain areas count, and blank paper beside print does
+    not.
     """
     height, width, cell_pixels = cell_geometry(canvas, grid_hw)
     within = F.max_pool2d(canvas, cell_pixels) + F.max_pool2d(-canvas, cell_pixels)

@@ -18,7 +18,7 @@ LAYER_SCORERS = ("arrcoc", "query_blind")  # those that are the allocator's laye
 SCHEDULES = (
     "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
 )  # fmt: skip
-# What a resumed run may have otherwise: where and how often it writes, and how far it goes.
+# Options that may change on --resume: where and how often it writes, and how far it goes.
 _FREE = ("out", "resume", "steps", "workers", "log_every", "save_every", "keep", "export", "quiet")
 
 _OWN = "evidence=1,mass=0.5,distill_unmarked=0.3,early_evidence=1,early_distill=0.3,early_features=1"

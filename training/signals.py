@@ -21,7 +21,7 @@ SIGNALS = {
     "distill_attention": (("teacher",), "KL from the full model's attention over the image to the scores' softmax"),
     "distill_unmarked": (
         ("teacher",),
-        "the same KL, of the questions without an evidence box alone: what else could teach them",
+        "the same KL, only on questions that have no evidence box",
     ),
     "context": ((), "log loss of evidence and context cells together in the soft top tenth of the scores"),
     "named": ((), "BCE of the context cells, guessed from what each cell finds in the question"),
