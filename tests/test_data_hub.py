@@ -147,5 +147,5 @@ def test_unknown_datasets_and_splits(parquet, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="can't be loaded"):
         load_hub(str(tmp_path / "nowhere"), MAPPING)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'arrcoc\[train\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[train\]'"):
         load_hub(str(parquet))

@@ -333,7 +333,7 @@ def test_bad_arguments_say_what_is_allowed():
 
 def test_a_missing_font_package_says_what_to_install(monkeypatch):
     monkeypatch.setattr("training.world.fonts.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'arrcoc\[train\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[train\]'"):
         load_font("roboto", 77)
 
 
