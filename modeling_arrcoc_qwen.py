@@ -78,7 +78,8 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         **kwargs: Unpack[TransformersKwargs],
     ):
         """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
-        refuse_misspelt(kwargs)
+        if not torch.compiler.is_compiling():  # which would trace how names are compared
+            refuse_misspelt(kwargs)
         check_spending(encode_ratio, allocation_mode)
         mm_encoder_outputs = dict(mm_encoder_outputs or {})
         if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
