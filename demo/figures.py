@@ -27,7 +27,8 @@ def panels_of(image: Image.Image, question: str, budget, folder) -> list[tuple[s
     inputs = prepare(processor, image, question, budget)
     allocation = model.allocate(**inputs)[0]
     grid = allocation.grid[1:]
-    texture = texture_array(pixel_canvas(inputs["texture_images"][0], grid), grid)
+    canvas = pixel_canvas(inputs["texture_images"][0], grid, max_cell_pixels=model.config.max_cell_pixels)
+    texture = texture_array(canvas, grid)
     maps = list(zip(TEXTURE_CHANNELS, texture, strict=True))
     maps += [(f"{name} score", score[0]) for name, score in allocation.scores.items()]
     maps.append(("relevance", allocation.relevance[0]))

@@ -109,7 +109,7 @@ def maps(seen: Seen) -> list[tuple[Image.Image, str]]:
 
 def tensions(seen: Seen) -> list[tuple[str, float]]:
     """The three tensions by name, each in (-1, 1): below 0 leans to the first word, above to the second."""
-    return [(name.replace("_", " - "), value) for name, value in seen.allocation.tensions.items()]
+    return [(name.replace("_", " - "), float(value)) for name, value in seen.allocation.tensions.items()]
 
 
 def missed(seen: Seen, evidence: Sequence[Box]) -> tuple[Image.Image, float]:
