@@ -33,11 +33,6 @@ def cells_of(image_grid_thw: torch.Tensor, merge_size: int) -> torch.Tensor:
     return image_grid_thw.prod(-1) // merge_size**2
 
 
-def _fitting(attention_mask, input_ids):
-    # one of four dimensions says who attends to whom, and nothing of padding
-    return attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
-
-
 def image_runs(mm_token_type_ids: torch.Tensor, attention_mask: torch.Tensor | None):
     """Start and length of every run of image placeholders, in prompt order: (starts, lengths), flat over the batch.
 
@@ -63,14 +58,13 @@ def expand_prompt(
     """
     if image_grid_thw is None or input_ids is None:
         return None
-    mask = _fitting(attention_mask, input_ids)
-    starts, lengths = image_runs(mm_token_type_ids, mask)
+    starts, lengths = image_runs(mm_token_type_ids, attention_mask)
     cells = cells_of(image_grid_thw, merge_size).to(lengths.device)
     _check_runs(lengths, cells)
     if torch.equal(lengths, cells):
         return None
     batch, length = input_ids.shape
-    mask = torch.ones_like(input_ids) if mask is None else mask
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     repeats = torch.ones(batch * length, dtype=torch.long, device=input_ids.device)
     repeats[starts] += cells - lengths
     repeats = repeats.view(batch, length)
@@ -121,7 +115,8 @@ def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw
     """
     if input_ids is None or image_grid_thw is None:
         return image_token_counts
-    _, lengths = image_runs((input_ids == image_token_id).long(), _fitting(attention_mask, input_ids))
+    mask = attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
+    _, lengths = image_runs((input_ids == image_token_id).long(), mask)
     _check_runs(lengths, cells_of(image_grid_thw, merge_size).to(lengths.device))
     came = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
     if came is not None and came != lengths.tolist():

@@ -28,6 +28,8 @@ class PlacingMixin:
         Returns:
             position_ids (3, batch, length) and mrope_position_deltas (batch, 1), both for the given prompt.
         """
+        if isinstance(attention_mask, torch.Tensor) and attention_mask.ndim != 2:
+            attention_mask = None  # who attends to whom; nothing of padding
         merge = self.config.vision_config.spatial_merge_size
         expanded = expand_prompt(input_ids, mm_token_type_ids, image_grid_thw, attention_mask, merge)
         if expanded is None:

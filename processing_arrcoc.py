@@ -149,6 +149,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         self._check_dials()
         _refuse_misspelt(kwargs)
         _refuse_late(kwargs)
+        _refuse_halves(text)
         if images is None:  # refused where no image is there to meet it, too
             check_token_budget(token_budget, len(token_budget) if isinstance(token_budget, (list, tuple)) else 1)
         if videos is not None and "video_processor" not in self.get_attributes():
@@ -274,6 +275,17 @@ def _refuse_misspelt(names):
         if close or "budget" in name:
             meant = close[0] if close else "token_budget"
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
+
+
+def _refuse_halves(text):
+    """Raises ValueError where a text holds a lone surrogate, as JSON may: no tokenizer reads it."""
+    for each in [text] if isinstance(text, str) else text or ():
+        try:
+            str(each).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"text holds half of a character (a lone surrogate, {error.object[error.start]!r}); take it out"
+            ) from None
 
 
 def _refuse_late(kwargs: dict):

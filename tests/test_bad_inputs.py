@@ -664,3 +664,19 @@ def test_arrays_of_whole_numbers_and_short_base64_are_pictures(processor):
     assert torch.equal(short["texture_images"], call(processor, Image.new("RGB", (4, 4), "red"))["texture_images"])
     with pytest.raises(FileNotFoundError, match="there is no image file 'abcd'"):
         call(processor, "abcd")
+
+
+@pytest.mark.parametrize("text", ["what? \ud800", ["what?", "\udfff"]], ids=["one", "a list"])
+def test_half_of_a_character_is_refused(processor, text):
+    with pytest.raises(ValueError, match="text holds half of a character"):
+        processor(text=text, return_tensors="pt")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("budget", [5, "full"])
+def test_a_mask_of_four_dimensions_says_nothing_of_padding(budget, tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=budget)
+    length = inputs["input_ids"].shape[1]
+    causal = torch.zeros(1, 1, length, length).masked_fill(torch.ones(length, length).triu(1).bool(), float("-inf"))
+    gap = model(**inputs | {"attention_mask": causal}, use_cache=False).logits - model(**inputs).logits
+    assert gap.abs().max() < 1e-5

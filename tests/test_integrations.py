@@ -221,3 +221,10 @@ def test_the_pipeline_passes_the_modes_on(pipe, processor, make_inputs, chat, pa
     inputs = make_inputs([page()], token_budget=9)
     tokens = pipe.model.generate(**inputs, **modes, max_new_tokens=5)[0, inputs["input_ids"].shape[1] :]
     assert answer[0]["generated_text"] == processor.decode(tokens, skip_special_tokens=True)
+
+
+@torch.no_grad()
+def test_names_of_arguments_are_not_traced(model, recwarn, monkeypatch):
+    monkeypatch.setattr("torch._dynamo.utils.warn_once_cache", set(), raising=False)
+    torch._dynamo.explain(model)(input_ids=torch.tensor([[5, 6, 7]]), use_cache=False, output_hidden_states=True)
+    assert not [str(each.message) for each in recwarn if "refuse_misspelt" in str(each.message)]
