@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training import scorers
+from training import ahead, scorers
 from training.ahead import PageCollator, encode_ahead, page_scores
 from training.allocator_batches import AllocatorCollator, MixedSource, PictureSource
 from training.allocator_learner import AllocatorLearner
@@ -53,6 +53,57 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
         if not blind:
             values = [score.value for score in expected]
             assert not torch.allclose(values[0], values[1])
+
+
+def test_a_page_in_part_is_scored_as_the_model_scores_it_in_two_stages(learner, source, make_processor, monkeypatch):
+    monkeypatch.setattr(ahead, "PARTS", (0.4, 0.4))
+    model = learner.model
+    collator = AllocatorCollator(make_processor(model), language=True)
+    whole, *parts = encode_ahead(model, collator, source, 1, quiet=True, parts=QUESTIONS)
+    assert whole.cells is None
+    assert len(parts) == QUESTIONS
+    batch = collator(source.page(0), 0)
+    seen = ("pixel_values", "image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask")
+    plans = model.allocate(
+        **{name: batch[name] for name in seen}, image_token_counts=batch["image_token_counts"], encode_ratio=0.4
+    )
+    relevance = torch.stack([plan.relevance.flatten() for plan in plans])
+    rated = model.model.rated_glances(*(batch[name] for name in seen[1:]), same=[False] + [True] * (QUESTIONS - 1))
+    chosen = [ahead.choose_to_encode(glance, whole.grid, 0.4, 1, model.config.coverage_floor) for glance in rated]
+    for part in parts:
+        owners = [row for row, cells in enumerate(chosen) if torch.equal(cells, part.cells)]
+        assert owners
+        assert (
+            part.evidence.shape
+            == part.context.shape
+            == part.attention.shape
+            == (len(part.query_input_ids), len(part.cells))
+        )
+        asked = batch["query_input_ids"]
+        rows = [row for ids in part.query_input_ids for row in range(QUESTIONS) if torch.equal(asked[row], ids)]
+        scores = page_scores(model, part, batch["image_token_counts"][rows], False)
+        for row, score, evidence in zip(rows, scores, part.evidence, strict=True):
+            torch.testing.assert_close(evidence, whole.evidence[row, part.cells])
+            assert row in owners or evidence.sum() == whole.evidence[row].sum()
+            if row in owners:
+                own = relevance[row, part.cells]
+                assert (score.value - own).norm() < 0.03 * (own - own.mean()).norm()
+            assert score.early is None
+    losses = learner(**PageCollator(collator)(parts, 3))
+    assert losses["loss"].isfinite()
+
+
+def test_a_part_has_no_question_whose_evidence_it_lacks(learner, source, make_processor):
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    (page,) = encode_ahead(learner.model, collator, source, 1, quiet=True)
+    cells = page.evidence[0].nonzero().flatten()
+    context = torch.zeros_like(page.context)
+    page = replace(page, context=context)
+    assert 0 in ahead._answerable(page, cells, 1)
+    assert 1 not in ahead._answerable(page, cells, 1)
+    context[0, (page.evidence[0] == 0).nonzero().flatten()[0]] = 1
+    assert 0 not in ahead._answerable(page, cells, 1)
+    assert 0 in ahead._answerable(page, cells, 0)
 
 
 def test_stage_1_is_scored_where_a_signal_asks(learner, source, make_processor, monkeypatch):

@@ -72,6 +72,31 @@ def test_world_examples_are_what_their_pages_say():
         world_examples(pages=0)
 
 
+def test_where_texts_of_the_world_stand_is_asked_once_each():
+    source = WorldSource(seed=2, kinds=("table", "near_identical"), grids=((12, 12),), questions=40, find=5)
+    finds = 0
+    for number in range(8):
+        every = source.page(number)
+        found = [example for example in every if example.family == "find"]
+        finds += len(found)
+        plain = WorldSource(2, "train", source.kinds, source.grids, 40)
+        assert list(map(str, every[: len(every) - len(found)])) == list(map(str, plain.page(number)))
+        assert len({example.answers for example in found}) == len(found) <= 5
+        for example in found:
+            (text,) = example.answers
+            assert text in example.question
+            assert example.evidence == example.context
+            same = [answered for answered in every if answered.family != "find" and answered.answers == (text,)]
+            assert all(set(answered.evidence[:1]) <= set(example.evidence) for answered in same)
+            others = [other.answers[0] for other in found if other is not example]
+            assert not any(f" {text} " in f" {other} " for other in others)
+    assert finds > 30
+    again = WorldSource(seed=2, kinds=source.kinds, grids=source.grids, questions=40, find=5)
+    told = list(map(str, source.page(3)))
+    assert [str(again.example(40 * 3 + place)) for place in range(len(told))] == told
+    assert "find" in {example.family for example in load_examples("world:table?grids=12x12&find=3", limit=6)}
+
+
 def test_the_world_can_be_written_and_read(tmp_path):
     write(tmp_path / "pages", 3, "held_out", 0, KINDS["several_fields"])
     examples = load_examples(str(tmp_path / "pages"))
@@ -82,7 +107,7 @@ def test_the_world_can_be_written_and_read(tmp_path):
 def test_stream_skips_pages_without_questions(monkeypatch):
     from training.data import world
 
-    page = Page(Image.new("RGB", (128, 128)), (), "", (), (), None)
+    page = Page(Image.new("RGB", (128, 128)), (), "", (), (), (), None)
     monkeypatch.setattr(world, "_page", lambda *arguments: page)
     with pytest.raises(RuntimeError, match="held no question"):
         WorldSource().example(0)

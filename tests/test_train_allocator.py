@@ -397,7 +397,8 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path,
      ("--scorer glimpse_prune --allocator a", "begins from nothing"), ("--reset --allocator a", "pass one of them"),
      ("--scorer vision_selector --signals named=1,early_evidence=1", "--signals named, early_evidence: vision_selector has"),
      ("--scorer glimpse_prune --signals evidence,tension", "--signals tension: glimpse_prune has"),
-     ("--ahead 5 --signals evidence,lm_gumbel", "can't go with lm_gumbel"), ("--ahead 5 --scorer glimpse_prune", "can't go with")],
+     ("--ahead 5 --signals evidence,lm_gumbel", "can't go with lm_gumbel"), ("--ahead 5 --scorer glimpse_prune", "can't go with"),
+     ("--parts 2", "--parts 2 goes with --ahead PAGES"), ("--ahead 5 --parts -1", "--parts -1: pass a whole number from 0 on")],
 )  # fmt: skip
 def test_the_command_line_refuses_what_it_does_not_know(bad, told, capsys):
     with pytest.raises(SystemExit):

@@ -1,18 +1,25 @@
 """Pages that the frozen base encodes once, before training, and that every pass goes over again.
 
 Scores need the base's features and nothing else of it, so that a step costs the scorer alone, and all questions of a page
-are scored together.
+are scored together. Pages encoded in part are among them: with `encode_ratio` below 1 cells see fewer of each other, and look
+different to stage 2.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 import torch
 from tqdm.auto import tqdm
 
-from arrcoc.looking import Glance
+from arrcoc.encoding import encode_cells
+from arrcoc.looking import Glance, choose_to_encode
 from training.language_pass import full_pass, prefixed, rows_alone
 from training.scorers import Scored, blind_query, encode_once, merged_grids
+from training.signals import evidence_target
+
+PARTS = (0.25, 0.5)  # of its cells: how much of a page that is encoded in part
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +31,10 @@ class EncodedPage:
         glance: stage 1 of it, but for what hangs on the question.
         levels: as `ARRCOCLayer.forward` takes them, in half precision.
         query_input_ids, query_attention_mask: (questions, Tq).
-        evidence, context: (questions, cells) covered share of each cell.
-        attention: (questions, cells) how the answer's tokens attend to them in the full model, 0 where no signal asks; `None`
+        evidence, context: (questions, M) covered share of each cell.
+        attention: (questions, M) how the answer's tokens attend to them in the full model, 0 where no signal asks; `None`
             where none asks at all.
+        cells: (M,) raster index of the cells that were encoded, ascending; `None` for all.
     """
 
     grid: tuple[int, int, int]
@@ -37,6 +45,7 @@ class EncodedPage:
     evidence: torch.Tensor
     context: torch.Tensor
     attention: torch.Tensor | None = None
+    cells: torch.Tensor | None = None
 
 
 class PageCollator:
@@ -52,22 +61,30 @@ class PageCollator:
     def __call__(self, pages: Sequence[EncodedPage], number: int) -> dict[str, list]:
         """`pages`, and `budgets` (questions,) of each."""
         asked = [len(page.evidence) for page in pages]
-        cells = [page.evidence.shape[1] for page in pages for _ in range(len(page.evidence))]
-        return {"pages": list(pages), "budgets": list(self.collator.budgets(cells, number).split(asked))}
+        cells = [math.prod(page.grid) for page in pages for _ in range(len(page.evidence))]
+        drawn = self.collator.budgets(cells, number).split(asked)
+        most = [max(1, page.evidence.shape[1] - 1) for page in pages]
+        return {"pages": list(pages), "budgets": [k.clamp(max=m) for k, m in zip(drawn, most, strict=True)]}
 
 
 @torch.no_grad()
 def encode_ahead(
-    model, collator, source, pages: int, quiet: bool = False, unmarked_alone: bool = False
+    model, collator, source, pages: int, quiet: bool = False, unmarked_alone: bool = False, parts: int = 0
 ) -> list[EncodedPage]:
-    """The first `pages` pages of a source, each with all that the source asks of it.
+    """The first `pages` pages of a source, each with all that the source asks of it, and then up to `parts` times in part: the
+    cells that the model's stage 1 chooses for one of its questions, with whatever else can be asked of these.
 
     With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
     those without an evidence box. About 0.5 MB for each page of 144 cells on the bundled base: the caller says how many
     fit into memory.
     """
     numbers = tqdm(range(pages), desc="pages encoded", disable=quiet)
-    return [_encoded(model, collator(source.page(number), number), unmarked_alone) for number in numbers]
+    encoded = []
+    for number in numbers:
+        batch = collator(source.page(number), number)
+        whole = _encoded(model, batch, unmarked_alone)
+        encoded += [whole, *_in_part(model, batch, whole, Random(f"parts {collator.seed} {number}"), parts)]
+    return encoded
 
 
 def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
@@ -94,6 +111,54 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
     )
 
 
+def _in_part(model, batch, page: EncodedPage, random: Random, parts: int) -> list[EncodedPage]:
+    layer, ids, mask = model.model.arrcoc, page.query_input_ids, page.query_attention_mask
+    chosen = random.sample(range(len(ids)), min(parts, len(ids)))
+    if not chosen:
+        return []
+    rated = layer.rate(
+        layer.look(batch["texture_images"][0], page.grid), model.get_input_embeddings()(ids[chosen]), mask[chosen]
+    )
+    grid_thw = batch["image_grid_thw"][:1]
+    pixels = batch["pixel_values"][: int(grid_thw.prod())]
+    found = []
+    for row, early in zip(chosen, rated.early, strict=True):
+        glance, ratio = replace(rated, early=early), random.uniform(*PARTS)
+        cells = choose_to_encode(glance, page.grid, ratio, 1, model.config.coverage_floor)
+        rows = [] if cells is None else _answerable(page, cells, row)
+        if rows:
+            vision = encode_cells(model.model.visual, pixels, grid_thw, [cells])
+            found.append(_part(page, cells, rows, vision))
+    return found
+
+
+def _answerable(page: EncodedPage, cells: torch.Tensor, row: int) -> list[int]:
+    """The questions that need none but these cells, and that of `row`, if any of its evidence is among them."""
+    needs = torch.stack([evidence_target(both) for both in torch.maximum(page.evidence, page.context)])
+    inside = needs[:, cells].sum(-1)
+    rows = [other for other, need in enumerate(needs.sum(-1)) if 0 < need == inside[other]]
+    seen = page.evidence[row, cells].any() or not page.evidence[row].any()
+    return sorted({*rows, row}) if seen else rows
+
+
+def _part(page: EncodedPage, cells: torch.Tensor, rows: list[int], vision) -> EncodedPage:
+    attention = None
+    if page.attention is not None:
+        attention = page.attention[rows][:, cells]
+        attention = attention / attention.sum(-1, keepdim=True).clamp_min(1e-9)
+    return EncodedPage(
+        page.grid,
+        page.glance,
+        [_half(vision.pooler_output[0]), *(_half(level[0]) for level in vision.deepstack_features)],
+        page.query_input_ids[rows],
+        page.query_attention_mask[rows],
+        page.evidence[rows][:, cells],
+        page.context[rows][:, cells],
+        attention,
+        cells,
+    )
+
+
 def _attention(model, batch, vision, rows: list[int]) -> torch.Tensor:
     asked = rows_alone(prefixed(batch, "full_"), batch["image_grid_thw"], vision, rows)
     return torch.stack(full_pass(model, *asked, True).attention)
@@ -104,8 +169,8 @@ def _half(features: torch.Tensor) -> torch.Tensor:
 
 
 def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, early: bool = True) -> list[Scored]:
-    """Scores of the model's layer for every question of a page, before similar cells suppress each other; those of stage 1
-    where `early` asks for them."""
+    """Scores of the model's layer for every question of a page, of its encoded cells, before similar ones suppress each other;
+    those of stage 1 where `early` asks for them and all cells are encoded."""
     layer = model.model.arrcoc
     ids, mask = page.query_input_ids, page.query_attention_mask
     if blind:
@@ -114,9 +179,9 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
     query = model.get_input_embeddings()(ids).detach()
     with torch.autocast(query.device.type, enabled=False):
         texture = page.glance.texture
-        needed = layer.participation(texture, page.levels, query, mask)
+        needed = layer.participation(texture, page.levels, query, mask, page.cells)
         looked = replace(page.glance, perspective=layer.perspective(texture))  # it is trained too
-        rated = layer.rate(looked, query, mask) if early else None
+        rated = layer.rate(looked, query, mask) if early and page.cells is None else None
         scored = []
         for number, budget in enumerate(budgets.tolist()):
             maps = {
@@ -127,6 +192,7 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
             scores = {name: score[None] for name, score in maps.items()}
             balance = layer.balancer(scores, query[number][mask[number]], budget)
             value = balance.relevance.flatten()
+            value = value if page.cells is None else value[page.cells]
             stage = {} if rated is None else {"early": rated.early[number]}
             if rated is not None and number == 0:
                 stage |= {"read": rated.read, "tokens": page.levels[0]}

@@ -121,7 +121,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
     least = dict.fromkeys(
         ("steps", "questions", "batch_size", "accumulate", "layers", "rank", "log_every", "save_every", "keep"), 1
     )
-    for name, low in (least | {"limit": 1, "warmup": 0, "seed": 0, "workers": 0, "ahead": 0}).items():
+    for name, low in (least | {"limit": 1, "warmup": 0, "seed": 0, "workers": 0, "ahead": 0, "parts": 0}).items():
         value = getattr(options, name)
         if value is not None and value < low:
             raise ValueError(f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on")
@@ -135,6 +135,8 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
 
 def _check_ahead(options: argparse.Namespace) -> None:
+    if options.parts and not options.ahead:
+        raise ValueError(f"--parts {options.parts} goes with --ahead PAGES, which encodes pages before training")
     if not options.ahead:
         return
     passes = [name for name in parse_signals(options.signals) if set(SIGNALS[name][0]) - {"teacher"}]
@@ -165,6 +167,13 @@ def _add_data(parser: argparse.ArgumentParser):
         default=0,
         metavar="PAGES",
         help="encode so many pages once and train on them alone; see below",
+    )
+    add(
+        "--parts",
+        type=int,
+        default=0,
+        metavar="QUESTIONS",
+        help="of a page ahead: encode the part that stage 1 chooses for each of them, too; for encode_ratio below 1",
     )
     add("--shares", type=float, nargs=2, default=SHARES, metavar=("LOW", "HIGH"), help="of tokens: the budgets drawn")
     add("--workers", type=int, default=0, help="processes that draw pages beside training")

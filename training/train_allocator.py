@@ -55,7 +55,8 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
                 )
             pairs = [tuple(map(int, text.split("x"))) for text in options.get("grids", "").split(",") if text]
             kinds = tuple(name.strip() for name in rest.split(",") if name.strip())
-            sources.append(WorldSource(seed + number, "train", kinds, tuple(pairs) or GRIDS, questions))
+            find = int(options.get("find", 0))
+            sources.append(WorldSource(seed + number, "train", kinds, tuple(pairs) or GRIDS, questions, find))
         else:
             sources.append(PictureSource(load_examples(spec, "train", seed, limit, skip_bad), seed, questions))
     return sources[0] if len(sources) == 1 else MixedSource(sources, questions)
@@ -214,7 +215,7 @@ def main(arguments: list[str] | None = None) -> Path:
     if options.ahead and not done:
         unmarked_alone = "distill_attention" not in learner.weights
         count = _pages_ahead(source, options)
-        pages = encode_ahead(learner.model, collator, source, count, options.quiet, unmarked_alone)
+        pages = encode_ahead(learner.model, collator, source, count, options.quiet, unmarked_alone, options.parts)
         asked = sum(len(page.evidence) for page in pages) / len(pages)
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
     trainer = AllocatorTrainer(learner, training_arguments(options, asked), source, collator, options.gate_factor)

@@ -14,7 +14,8 @@ from training.world import SPLITS
 
 ALLOWED = """\
   world                        all kinds of pages of the drawn world
-  world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page
+  world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page,
+                               &find=12 asks besides where up to 12 of its texts stand
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
@@ -98,12 +99,13 @@ def parts_of(spec: str) -> dict[str, str]:
 
 
 def _world(kinds: str, options: dict[str, str], split: str, seed: int, limit: int | None) -> Examples:
-    _only(options, ("grids", "questions"))
+    _only(options, ("grids", "questions", "find"))
     names = [name.strip() for name in kinds.split(",") if name.strip()]
     grids = [_pair("grids", text) for text in options["grids"].split(",")] if "grids" in options else GRIDS
     questions = _number("questions", options.get("questions", "1"))
+    find = _number("find", options["find"]) if "find" in options else 0
     wanted = limit or _PAGES
-    found = world_examples(split, seed, names, grids, -(-wanted // questions), questions)
+    found = world_examples(split, seed, names, grids, -(-wanted // questions), questions, find)
     return Examples(found[:wanted])
 
 

@@ -10,7 +10,9 @@ from PIL import Image
 from training import world
 from training.data.check import near_name
 from training.data.examples import Example, Examples
+from training.data.table_lookups import FIND_QUESTIONS, words_of
 from training.world import Page, Style
+from training.world.canvas import Box
 from training.world.layout import stable_hash
 
 GRIDS = ((8, 8), (8, 12), (10, 10), (12, 12))  # (rows, columns) of merged tokens
@@ -45,6 +47,26 @@ def _example(page: Page, question, arguments: tuple, number: int) -> Example:
     return Example(picture, question.text, answers, question.family, question.evidence, name, context)
 
 
+def _finds(page: Page, count: int, arguments: tuple) -> list[Example]:
+    """At most `count` questions for where a text of the page stands, each for one that no other text has in it.
+
+    Evidence, and what is named, are all places that show it.
+    """
+    seed, split, grid, kind = arguments
+    places: dict[str, list[tuple[str, Box]]] = {}
+    for text, box in page.texts:
+        places.setdefault(words_of(text), []).append((text.strip(" :-=.|"), box))
+    asked = [drawn for words, drawn in places.items() if words.strip() and sum(words in other for other in places) == 1]
+    random = Random(stable_hash(f"find {split} {kind} {seed}"))
+    random.shuffle(asked)
+    picture, name = partial(_picture, *arguments), f"world/{split}/{kind}/{grid[0]}x{grid[1]}/{seed}#find"
+    found = []
+    for place, drawn in enumerate(asked[:count]):
+        question, boxes = random.choice(FIND_QUESTIONS).format(text=drawn[0][0]), tuple(box for _, box in drawn)
+        found.append(Example(picture, question, (drawn[0][0],), "find", boxes, f"{name}{place}", boxes))
+    return found
+
+
 def world_examples(
     split: str = "held_out",
     seed: int = 0,
@@ -52,6 +74,7 @@ def world_examples(
     grids: Sequence[tuple[int, int]] = GRIDS,
     pages: int = 100,
     questions: int | None = 1,
+    find: int = 0,
 ) -> Examples:
     """The examples of `pages` pages, spread evenly over every pair of kind and grid; pictures are drawn when opened.
 
@@ -61,6 +84,7 @@ def world_examples(
         kinds: names from `training.world.KINDS`; none means all.
         grids: (rows, columns) of merged tokens.
         questions: at most so many of a page, in the page's own random order; None takes all.
+        find: how many texts of a page it is asked for besides, where they stand.
 
     Raises:
         ValueError: an unknown kind or split, a grid that is too small to write on, or no page.
@@ -75,6 +99,7 @@ def world_examples(
         page = _page(*arguments)
         asked = page.questions[:questions]
         examples += [_example(page, question, arguments, place) for place, question in enumerate(asked)]
+        examples += _finds(page, find, arguments)
     return Examples(examples)
 
 
@@ -82,7 +107,8 @@ def world_examples(
 class WorldSource:
     """The world as an endless row of examples: kind, grid, page and question are drawn from the seed and the index.
 
-    `questions` examples in a row show the same page and ask something else each, as far as the page has as many.
+    `questions` examples in a row show the same page and ask something else each, as far as the page has as many; the last of
+    them where up to `find` of its texts stand.
     """
 
     seed: int = 0
@@ -90,6 +116,7 @@ class WorldSource:
     kinds: tuple[str, ...] = ()
     grids: tuple[tuple[int, int], ...] = GRIDS
     questions: int = 1
+    find: int = 0
 
     def __post_init__(self):
         kinds_of(self.kinds)
@@ -97,14 +124,14 @@ class WorldSource:
     def example(self, index: int) -> Example:
         """The example of `index`. `RuntimeError` if the kinds draw pages without any question."""
         number, place = divmod(index, self.questions)
-        page, arguments, asked = self._drawn(number)
-        chosen = asked[place % len(asked)]
-        return _example(page, page.questions[chosen], arguments, chosen)
+        asked = self.page(number)
+        return asked[place % len(asked)]
 
     def page(self, number: int) -> list[Example]:
         """What is asked of the page of a number, once each. `RuntimeError` as for `example`."""
         page, arguments, asked = self._drawn(number)
-        return [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
+        examples = [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
+        return (examples + _finds(page, self.find, arguments))[: self.questions]
 
     def _drawn(self, number: int) -> tuple[Page, tuple, list[int]]:
         # a page, what it is drawn from, and which of its questions are asked

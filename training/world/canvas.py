@@ -35,7 +35,7 @@ class Written:
 
 @dataclass
 class Canvas:
-    """An RGB image being drawn, `width` x `height` pixels, with the boxes already taken, the glyphs written, the things
+    """An RGB image being drawn, `width` x `height` pixels, with the boxes already taken, the glyphs and texts written, the things
     that can be asked for, and what the transcript says of each place."""
 
     width: int
@@ -44,6 +44,7 @@ class Canvas:
     ink: Colour
     taken: list[Box] = field(default_factory=list)
     glyphs: list[Glyph] = field(default_factory=list)
+    texts: list[tuple[str, Box]] = field(default_factory=list)
     things: list[Thing] = field(default_factory=list)
     entries: list[tuple[Box, str]] = field(default_factory=list)
 
@@ -110,6 +111,7 @@ class Canvas:
             max(0, left + first), max(0, baseline + int(y0)),
             min(self.width, left + round(start) + last), min(self.height, baseline + int(y1)),
         )  # fmt: skip
+        self.texts.append((text, box))
         if names:
             self.things.append(Thing(box, names))
         return Written(box, tuple(centres))
