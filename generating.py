@@ -7,17 +7,10 @@ import transformers
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.generation import utils as generation_utils
 
+from .caching import cached_tokens, deltas_of, held_rope_deltas
 from .configuration_arrcoc import check_spending
 from .encoding import check_encoded
-from .placement import (
-    cached_tokens,
-    cells_of,
-    check_filled,
-    count_placeholders,
-    deltas_of,
-    held_rope_deltas,
-    images_to_encode,
-)
+from .placement import cells_of, check_filled, count_placeholders, images_to_encode
 from .placing import FOREIGN_CACHE, UNPLACED
 
 

@@ -16,6 +16,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .attending import Allocation
+from .caching import cached_tokens, hold_rope_deltas, images_end, rope_deltas_of
 from .checkpoint import check_loaded
 from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt
 from .encoding import EncodedImages
@@ -23,15 +24,7 @@ from .generating import GeneratingMixin
 from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
 from .participating import ParticipatoryScorer
-from .placement import (
-    cached_tokens,
-    check_filled,
-    count_placeholders,
-    hold_rope_deltas,
-    images_end,
-    replace_stray_placeholders,
-    rope_deltas_of,
-)
+from .placement import check_filled, count_placeholders, replace_stray_placeholders
 from .placing import PlacingMixin
 from .seeing import SeeingMixin
 
@@ -83,21 +76,14 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         check_spending(encode_ratio, allocation_mode)
         mm_encoder_outputs = dict(mm_encoder_outputs or {})
         if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
-            merge = self.config.vision_config.spatial_merge_size
-            counts = count_placeholders(
-                input_ids, self.config.image_token_id, attention_mask, image_grid_thw, merge, image_token_counts
+            mm_encoder_outputs = self._encode_prompt(
+                (input_ids, attention_mask, image_token_counts),
+                (pixel_values, image_grid_thw, texture_images, query_input_ids, query_attention_mask),
+                (pixel_values_videos, video_grid_thw),
+                (encode_ratio, allocation_mode, encoded_images),
+                **kwargs,
             )
-            question = (query_input_ids, query_attention_mask)
-            spend = (counts, encode_ratio, allocation_mode, encoded_images)
-            mm_encoder_outputs["image"] = self.get_image_features(
-                pixel_values, image_grid_thw, texture_images, *question, *spend, return_dict=True, **kwargs
-            )
-            pixel_values = None
-            if pixel_values_videos is not None:
-                mm_encoder_outputs["video"] = self.get_video_features(
-                    pixel_values_videos, video_grid_thw, return_dict=True, **kwargs
-                )
-                pixel_values_videos = None
+            pixel_values = pixel_values_videos = None
         features, offsets = mm_encoder_outputs.pop("image", None), None
         cached = cached_tokens(past_key_values)
         if features is not None:
@@ -135,6 +121,15 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             end = images_end(input_ids, self.config, cached, cached + tokens.shape[1]) if has_vision else 0
             hold_rope_deltas(outputs.past_key_values, rope_deltas, end)
         return outputs
+
+    def _encode_prompt(self, prompt, images, videos, spend, **kwargs) -> dict:
+        """`mm_encoder_outputs` of what a prompt shows, of each image as many tokens as it has placeholders."""
+        merge, (input_ids, attention_mask, counts) = self.config.vision_config.spatial_merge_size, prompt
+        counts = count_placeholders(input_ids, self.config.image_token_id, attention_mask, images[1], merge, counts)
+        seen = {"image": self.get_image_features(*images, counts, *spend, return_dict=True, **kwargs)}
+        if videos[0] is not None:
+            seen["video"] = self.get_video_features(*videos, return_dict=True, **kwargs)
+        return seen
 
     def _split_offsets(self, features):
         """The features without our extra DeepStack entry, and that entry, or `None` where they are stock's."""

@@ -2,7 +2,8 @@
 
 import torch
 
-from .placement import cached_tokens, deltas_of, expand_prompt, held_rope_deltas
+from .caching import cached_tokens, deltas_of, held_rope_deltas
+from .placement import expand_prompt
 
 UNPLACED = (
     "images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) from "

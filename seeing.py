@@ -13,7 +13,7 @@ from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
 from .encoding import CoarseView, EncodedImages, check_encoded, coarse_grid, coarse_view, encode_cells
 from .layer import ARRCOCLayer, ARRCOCOutput
 from .looking import Glance, choose_to_encode
-from .placement import check_counts, check_images
+from .placement import check_counts, check_images, merged_grids
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,8 +197,7 @@ class SeeingMixin:
         self.arrcoc.follow(self.config)
         if image_grid_thw is None:
             raise ValueError("image_grid_thw is missing beside the images; pass it as the processor returns it")
-        merge = self.config.vision_config.spatial_merge_size
-        grids = [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
+        grids = merged_grids(image_grid_thw, self.config.vision_config.spatial_merge_size)
         counts = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
         if counts is not None:
             check_counts(counts, grids)

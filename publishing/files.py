@@ -12,6 +12,7 @@ CODE_FILES = (
     "attending.py",
     "balancing.py",
     "budget.py",
+    "caching.py",
     "checkpoint.py",
     "configuration_arrcoc.py",
     "encoding.py",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from arrcoc.placement import deltas_of, held_rope_deltas, rope_deltas_of
+from arrcoc.caching import deltas_of, held_rope_deltas, rope_deltas_of
 
 pytestmark = pytest.mark.core
 

@@ -15,8 +15,9 @@ from tqdm.auto import tqdm
 
 from arrcoc.encoding import encode_cells
 from arrcoc.looking import Glance, choose_to_encode
+from arrcoc.placement import merged_grids
 from training.language_pass import full_pass, prefixed, rows_alone
-from training.scorers import Scored, blind_query, encode_once, merged_grids
+from training.scorers import Scored, blind_query, encode_once
 from training.signals import evidence_target
 
 PARTS = (0.25, 0.5)  # of its cells: how much of a page that is encoded in part
@@ -89,7 +90,8 @@ def encode_ahead(
 
 def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
     # every row of the batch shows the same picture
-    grids, vision = merged_grids(model, batch["image_grid_thw"]), encode_once(model, batch)
+    (grid,) = merged_grids(batch["image_grid_thw"][:1], model.config.vision_config.spatial_merge_size)
+    vision = encode_once(model, batch)
     cells = len(vision.pooler_output[0])
     evidence = batch["evidence"].view(-1, cells)
     attention = None
@@ -98,9 +100,9 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
         rows = [row for row, cells in enumerate(evidence) if not (unmarked_alone and cells.any())]
         if rows:
             attention[rows] = _attention(model, batch, vision, rows)
-    glance = model.model.arrcoc.look(batch["texture_images"][0], grids[0])
+    glance = model.model.arrcoc.look(batch["texture_images"][0], grid)
     return EncodedPage(
-        grids[0],
+        grid,
         replace(glance, canvas=_half(glance.canvas)),
         [_half(vision.pooler_output[0]), *(_half(level[0]) for level in vision.deepstack_features)],
         batch["query_input_ids"],

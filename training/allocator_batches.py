@@ -8,6 +8,7 @@ from random import Random
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from arrcoc.placement import merged_grids
 from training.data.examples import Example, evidence_cells
 
 IGNORED = -100  # a label that the loss leaves out
@@ -46,7 +47,7 @@ class AllocatorCollator:
         images = [example.image for example in examples]
         inputs = self._prompts(images, examples)
         merge = self.processor.image_processor.merge_size
-        grids = [(h // merge, w // merge) for _, h, w in inputs["image_grid_thw"].tolist()]
+        grids = [grid[1:] for grid in merged_grids(inputs["image_grid_thw"], merge)]
         batch = {name: inputs[name] for name in _IMAGE_INPUTS}
         batch["image_token_counts"] = self.budgets([h * w for h, w in grids], number)
         for name in ("evidence", "context"):

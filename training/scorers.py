@@ -8,6 +8,7 @@ from torch import nn
 
 from arrcoc.attending import Allocation, attend, flat_index, straight_through_gates
 from arrcoc.layer import ARRCOCOutput
+from arrcoc.placement import merged_grids
 from evaluation.baselines.glimpse_prune import GlimpsePredictor
 from evaluation.baselines.vision_selector import ImportanceScorer
 from training.language_pass import prefixed
@@ -74,12 +75,6 @@ class Scored:
         return ARRCOCOutput(allocation, soft)
 
 
-def merged_grids(model, image_grid_thw: torch.Tensor) -> list[tuple[int, int, int]]:
-    """(t, h, w) of each image in merged cells."""
-    merge = model.config.vision_config.spatial_merge_size
-    return [(t, h // merge, w // merge) for t, h, w in image_grid_thw.tolist()]
-
-
 def repeats(batch) -> list[bool]:
     """Per image, whether it is the one before it, asked something else."""
     grids, textures = batch["image_grid_thw"], batch["texture_images"]
@@ -142,7 +137,7 @@ def blind_query(model, images: int, device=None) -> tuple[torch.Tensor, torch.Te
 
 def baseline_scores(model, scorer: nn.Module, batch, vision_output) -> list[Scored]:
     """Scores of a learned baseline: the plain top-k of them is kept, with every DeepStack level."""
-    grids = merged_grids(model, batch["image_grid_thw"])
+    grids = merged_grids(batch["image_grid_thw"], model.config.vision_config.spatial_merge_size)
     if isinstance(scorer, GlimpsePredictor):
         prompt = prefixed(batch, "prompt_")
         values = scorer.scores(model, prompt, batch["image_grid_thw"], vision_output)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import BatchFeature
 
+from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import ALLOCATOR_INPUTS, Prepared, prompt
 
 
@@ -101,7 +102,7 @@ def encode(model, processor, examples, budgets) -> Encoded:
     vision = model.model.encode(inputs.pop("pixel_values"), inputs["image_grid_thw"])
     asked = {name: inputs.pop(name) for name in ALLOCATOR_INPUTS if name in inputs}
     merge = model.config.vision_config.spatial_merge_size
-    grids = [(height // merge, width // merge) for _, height, width in inputs["image_grid_thw"].tolist()]
+    grids = [grid[1:] for grid in merged_grids(inputs["image_grid_thw"], merge)]
     counts = (inputs["input_ids"] == model.config.image_token_id).sum(-1).tolist()
     return Encoded(inputs, vision, grids, counts, asked)
 

@@ -4,6 +4,7 @@ the foveated mode."""
 import torch
 
 from arrcoc.encoding import coarse_grid
+from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import Prepared, prompt
 
 ENCODE_RATIO = 0.35
@@ -48,10 +49,9 @@ def staged(model, processor, examples, budgets, **mode) -> Prepared:
     seen = {name: inputs.pop(name) for name in own}
     vision = model.model.get_image_features(image_grid_thw=inputs["image_grid_thw"], **seen, **mode)
     counts = seen["image_token_counts"].tolist()
-    merge = config.vision_config.spatial_merge_size
+    grids = merged_grids(inputs["image_grid_thw"], config.vision_config.spatial_merge_size)
     kept = []
-    for number, (_, height, width) in enumerate(inputs["image_grid_thw"].tolist()):
-        height, width = height // merge, width // merge
+    for number, (_, height, width) in enumerate(grids):
         cells = torch.ones(height, width, dtype=torch.bool)
         if counts[number] < height * width:
             coarse = 0

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from arrcoc.budget import MODES
 from evaluation.budgets import FULL, heading, tokens_for
@@ -13,6 +13,7 @@ METHODS = (
 )  # fmt: skip
 ALLOCATION_MODES = ("select", "foveated")
 AUTO = "auto"
+SPENDING = ("allocation_mode", "encode_ratio")  # what of a condition says how arrcoc spends
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,13 @@ class Condition:
     @property
     def spending(self) -> dict:
         """`allocation_mode` and `encode_ratio` where they are not the defaults; other methods than arrcoc have none."""
-        defaults = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in self._spending().items() if value != defaults[name]}
+        own = {name: getattr(self, name) for name in SPENDING}
+        return {name: value for name, value in own.items() if value != getattr(Condition, name)}
 
     @property
     def all_spending(self) -> dict:
         """`allocation_mode` and `encode_ratio` of arrcoc, the defaults too."""
-        return self._spending() if self.method == "arrcoc" else {}
-
-    def _spending(self) -> dict:
-        return {"allocation_mode": self.allocation_mode, "encode_ratio": self.encode_ratio}
+        return {name: getattr(self, name) for name in SPENDING if self.method == "arrcoc"}
 
     def budgets(self, cells: Sequence[int]) -> list[int | str]:
         """Tokens of each picture, from the tokens that it has; `"auto"` where only the processor can tell."""

@@ -1,0 +1,87 @@
+"""How much of the evidence the best scores of an allocator cover, without the language model: quicker than answers, by which
+runs of training are compared.
+
+    python -m dev.ranks --tables ../shared/data/wikitablequestions bundled runs/allocator/allocator.safetensors
+    python -m dev.ranks --early ...     # stage 1, at 25, 30, 35 and 40% of the cells
+
+Prints percent kept at 5, 10 and 25% of the cells, of real tables, of the world and of its tables and charts, then the same of pages
+whose tower saw a quarter to a half of the cells, where only what was encoded counts. The pages are held out, but not those of the
+reported results. They are encoded once for all allocators; what is encoded in part is the model's own stage 1's choice.
+"""
+
+import argparse
+import statistics
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from training.ahead import EncodedPage, encode_ahead, page_scores
+from training.allocator import load_allocator
+from training.allocator_batches import AllocatorCollator, PictureSource
+from training.data import load_examples
+
+SHARES = (0.05, 0.1, 0.25)
+EARLY_SHARES = (0.25, 0.3, 0.35, 0.4)
+WORLD = {"world": ("world?grids=12x12", 280), "world tables": ("world:table,chart?grids=12x12&questions=3", 240)}
+TABLES = {
+    "real tables, written": ("wikitables:{}?page=12x16&questions=human", 200),
+    "real tables, look-ups": ("wikitables:{}?page=12x16&questions=lookup", 120),
+}
+
+
+def kept(model, page: EncodedPage, early: bool) -> list[list[float]]:
+    """Of each question of a page that has evidence: the share of it that the best scores cover, at each of the shares."""
+    cells = page.grid[1] * page.grid[2]
+    with torch.no_grad():
+        budgets = torch.full((len(page.evidence),), max(1, page.evidence.shape[1] // 10))
+        scored = page_scores(model, page, budgets, blind=False, early=early)
+    found = []
+    for score, evidence in zip(scored, page.evidence, strict=True):
+        if evidence.any():
+            ranked = evidence[(score.early if early else score.value).argsort(descending=True)].cumsum(0)
+            counts = (max(1, round(share * cells)) for share in (EARLY_SHARES if early else SHARES))
+            found.append([float(ranked[min(count, len(ranked)) - 1] / ranked[-1]) for count in counts])
+    return found
+
+
+def pages_of(model, processor, spec: str, seed: int, limit: int, parts: int) -> list[EncodedPage]:
+    """The pages of held-out data, whole and in part."""
+    source = PictureSource(load_examples(spec, "held_out", seed, limit), seed, questions=32)
+    collator = AllocatorCollator(processor, language=False, seed=seed)
+    return encode_ahead(model, collator, source, len(source), parts=parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("allocators", nargs="+", help="files, or `bundled` for the model's own")
+    parser.add_argument("--model", default="checkpoints/arrcoc-small")
+    parser.add_argument("--tables", type=Path, help="folder of WikiTableQuestions; without, the world alone")
+    parser.add_argument("--seed", type=int, default=3_000_000)
+    parser.add_argument("--early", action="store_true", help="rank by the scores of stage 1")
+    options = parser.parse_args()
+    processor = ARRCOCProcessor.from_pretrained(options.model)
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32).eval()
+    named = WORLD | (TABLES if options.tables else {})
+    pages = {
+        name: pages_of(model, processor, spec.format(options.tables), options.seed, limit, 0 if options.early else 1)
+        for name, (spec, limit) in named.items()
+    }
+    own = {name: tensor.clone() for name, tensor in model.model.arrcoc.state_dict().items()}
+    for allocator in options.allocators:
+        model.model.arrcoc.load_state_dict(own)
+        if allocator != "bundled":
+            load_allocator(model, allocator)
+        found = defaultdict(list)
+        for name, encoded in pages.items():
+            for page in encoded:
+                found[name + (", in part" if page.cells is not None else "")] += kept(model, page, options.early)
+        print(allocator)
+        for name, rows in sorted(found.items()):
+            means = [100 * statistics.fmean(column) for column in zip(*rows, strict=True)]
+            print(f"  {name:32} {' / '.join(f'{mean:.1f}' for mean in means)}   ({len(rows)} questions)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
