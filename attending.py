@@ -61,6 +61,13 @@ class Allocation:
         """Whether every cell has a token of its own, so that the plan changes nothing."""
         return len(self) == math.prod(self.grid)
 
+    @property
+    def kept(self) -> torch.Tensor:
+        """(t, h, w) bool, the cells that have a token of their own; on the CPU."""
+        kept = torch.zeros(self.grid, dtype=torch.bool)
+        kept[tuple(self.positions[self.level == 0].cpu().T)] = True
+        return kept
+
     def overlay(self, image):
         """A heatmap of the relevance over `image` with the kept cells outlined, as a PIL image of the image's own size.
 

@@ -52,10 +52,7 @@ class Seen:
     @property
     def kept(self) -> torch.Tensor:
         """(rows, columns) bool: the cells that have a token of their own."""
-        kept = torch.zeros(self.allocation.grid[1:], dtype=torch.bool)
-        places = self.allocation.positions[self.allocation.level == 0]
-        kept[places[:, 1], places[:, 2]] = True
-        return kept
+        return self.allocation.kept[0]
 
 
 def enlarged(image: Image.Image, side: int = SIDE) -> Image.Image:

@@ -28,17 +28,11 @@ def arrcoc(model, processor, examples, budgets) -> Prepared:
         encoded.asked["query_attention_mask"],
         skip_full=True,
     )
-    kept = [_kept_cells(decision, grid) for decision, grid in zip(decisions, encoded.grids, strict=True)]
+    kept = [
+        torch.ones(grid, dtype=torch.bool) if decision is None else decision.allocation.kept[0]
+        for decision, grid in zip(decisions, encoded.grids, strict=True)
+    ]
     if any(decision is not None for decision in decisions):
         base.keep(encoded.vision, decisions)
     inputs["mm_encoder_outputs"] = {"image": encoded.vision}
     return Prepared(inputs, kept, [float(count) for count in encoded.counts])
-
-
-def _kept_cells(decision, grid: tuple[int, int]) -> torch.Tensor:
-    if decision is None:
-        return torch.ones(grid, dtype=torch.bool)
-    kept = torch.zeros(grid, dtype=torch.bool)
-    positions = decision.allocation.positions[decision.allocation.level == 0].cpu()
-    kept[positions[:, 1], positions[:, 2]] = True
-    return kept
