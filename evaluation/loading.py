@@ -79,14 +79,21 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
         parser.error(f"--set and --allocator change ARR-COC's allocator, which a {options.model_type} model has not")
 
 
-def check_out(parser: argparse.ArgumentParser, out: Path):
-    """Makes the folder of the files that begin with `out`; ends the program where that is not possible."""
+def check_out(parser: argparse.ArgumentParser, out: Path, columns: Sequence[str]):
+    """Makes the folder of the files that begin with `out`; ends the program where that is not possible, or OUT.csv would replace
+    a table that does not begin with `columns`, which is another command's."""
     if out.is_dir():
         parser.error(f"--out {out} is a folder; pass the files' common beginning, such as {out}/NAME")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out {out} can't be written ({error}); pass a path in a folder of yours")
+    table = out.with_name(out.name + ".csv")
+    if table.is_file():
+        with open(table, encoding="utf-8", errors="replace") as file:
+            began = file.readline()
+        if began.strip() and not began.startswith(",".join(columns)):
+            parser.error(f"{table} is another command's table and would be overwritten; pass another --out")
 
 
 def load_data(parser: argparse.ArgumentParser, options: argparse.Namespace):

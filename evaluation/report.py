@@ -17,6 +17,7 @@ from evaluation.records import Answer
 METRICS = ("exact_match", "anls", "relaxed_accuracy", "evidence_recall", "kept_whole", "tokens", "token_share")
 # Metrics that are not there for every question: their rows say over how many they are.
 PARTIAL = ("relaxed_accuracy", "evidence_recall", "kept_whole")
+LABELS = ("method", "budget", "family")  # the first columns of the table
 COMPARED = ("exact_match", "anls", "evidence_recall")
 REFERENCE = "arrcoc"  # what the other methods are compared with
 ALL = "all"
@@ -67,10 +68,7 @@ def summarise(
         spread = intervals(columns[chosen], sources[chosen], resamples, seed)
         counts = (~np.isnan(columns[chosen])).sum(0)
         for method, budget in answers:
-            row = {
-                "method": method,
-                "budget": budget,
-                "family": family,
+            row = dict(zip(LABELS, (method, budget, family), strict=True)) | {
                 "questions": int(chosen.sum()),
                 "pictures": len(set(pictures[chosen])),
                 "sources": len(set(sources[chosen])),

@@ -94,7 +94,7 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
     options = parser.parse_args(arguments)
     if options.timing < 0:
         parser.error(f"--timing {options.timing} is below 0; pass a count of questions, or 0 for no timing")
-    loading.check_out(parser, options.out)
+    loading.check_out(parser, options.out, report.LABELS)
     loading.check_options(parser, options)
     if options.methods == (FULL,) and options.budgets != (FULL,):
         parser.error(

@@ -22,6 +22,7 @@ from evaluation.loading import Facts
 from evaluation.metrics import WHOLE
 from evaluation.report import write_csv
 
+LABELS = ("method", "budget", "pairs")  # the first columns of the table
 # Of the two questions of a pair, first and second in the data's order; `recall_worse` is the lower of the two.
 MEASURES = ("recall_first", "recall_second", "recall_worse", "both_whole", "difference", "tokens")
 
@@ -79,7 +80,7 @@ def summarise(
         values: (pairs, `MEASURES`).
         groups: (pairs,) `Facts.group` of each pair, drawn together by the bootstrap.
     """
-    row = {"method": method, "budget": label(budget), "pairs": len(values), "sources": len(set(groups))}
+    row = dict(zip(LABELS, (method, label(budget), len(values)), strict=True)) | {"sources": len(set(groups))}
     spread = intervals(values, groups, resamples, seed)
     for number, name in enumerate(MEASURES):
         ends = [None if np.isnan(value) else float(value) for value in spread[:, number]]
@@ -113,7 +114,7 @@ def main(arguments: list[str] | None = None):
     parser.set_defaults(data="world?questions=4")
     parser.add_argument("--out", type=Path, default=Path("results/swap"), help="writes OUT.csv")
     options = parser.parse_args(arguments)
-    loading.check_out(parser, options.out)
+    loading.check_out(parser, options.out, LABELS)
     if (answers := options.out.with_name(options.out.name + ".jsonl")).exists():
         parser.error(f"{answers} is of an evaluation.run, whose OUT.csv would be overwritten; pass another --out")
     loading.check_options(parser, options)

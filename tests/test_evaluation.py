@@ -542,6 +542,16 @@ def test_swap_does_not_overwrite_the_table_of_a_run(command, tmp_path, capsys):
     assert (tmp_path / "mine.csv").read_text() == "a run's"
 
 
+@pytest.mark.parametrize(("main", "other"), [(run.main, swap), (swap.main, report)], ids=["run", "swap"])
+def test_a_command_does_not_overwrite_the_table_of_another(main, other, command, tmp_path, capsys):
+    theirs = ",".join(other.LABELS) + ",and more\n"
+    (tmp_path / "mine.csv").write_text(theirs)
+    with pytest.raises(SystemExit):
+        command("--methods", "random", "--budgets", "4", main=main, out=tmp_path / "mine")
+    assert "mine.csv is another command's table and would be overwritten; pass another --out" in capsys.readouterr().err
+    assert (tmp_path / "mine.csv").read_text() == theirs
+
+
 def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loading, "load_model", lambda *args: pytest.fail("the model was loaded"))
     for out, says in ((tmp_path, "is a folder"), (tmp_path / "file" / "swap", "can't be written")):
