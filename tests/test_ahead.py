@@ -93,6 +93,34 @@ def test_a_page_in_part_is_scored_as_the_model_scores_it_in_two_stages(learner, 
     assert losses["loss"].isfinite()
 
 
+def test_a_page_goes_to_a_device_with_all_that_it_holds(learner, source, make_processor):
+    collator = AllocatorCollator(make_processor(learner.model), language=True)
+    for page in encode_ahead(learner.model, collator, source, 1, quiet=True, parts=1):
+        held = [*vars(page).values(), *page.levels, *vars(page.glance).values()]
+        moved = page.to("meta")
+        there = [*vars(moved).values(), *moved.levels, *vars(moved.glance).values()]
+        for one, other in zip(held, there, strict=True):
+            if isinstance(one, torch.Tensor):
+                assert (one.device.type, other.device.type, other.shape) == ("cpu", "meta", one.shape)
+        assert moved.grid == page.grid
+
+
+def test_pages_are_encoded_and_scored_where_the_model_is(learner, source, make_processor, monkeypatch):
+    seen = []
+    plain = ahead.EncodedPage.to
+    monkeypatch.setattr(
+        ahead.EncodedPage, "to", lambda page, device: seen.append(torch.device(device)) or plain(page, device)
+    )
+    monkeypatch.setattr(ahead, "_on", lambda device, batch: seen.append(device) or batch)
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    pages = encode_ahead(learner.model, collator, source, 1, quiet=True)
+    own = learner.model.get_input_embeddings().weight.device
+    assert seen == [own, torch.device("cpu")]
+    plain_learner = AllocatorLearner(learner.model, parse_signals("evidence"))
+    plain_learner(**PageCollator(collator)(pages, 0))
+    assert seen[2:] == [own]
+
+
 def test_a_part_has_no_question_whose_evidence_it_lacks(learner, source, make_processor):
     collator = AllocatorCollator(make_processor(learner.model), language=False)
     (page,) = encode_ahead(learner.model, collator, source, 1, quiet=True)

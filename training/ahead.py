@@ -7,7 +7,7 @@ different to stage 2.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from random import Random
 
 import torch
@@ -48,6 +48,20 @@ class EncodedPage:
     attention: torch.Tensor | None = None
     cells: torch.Tensor | None = None
 
+    def to(self, device) -> "EncodedPage":
+        """The page with all of its tensors on `device`."""
+        return _moved(self, device)
+
+
+def _moved(value, device):
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, list):
+        return [_moved(entry, device) for entry in value]
+    if is_dataclass(value):
+        return replace(value, **{field.name: _moved(getattr(value, field.name), device) for field in fields(value)})
+    return value
+
 
 class PageCollator:
     """Makes pages into the arguments of `AllocatorLearner.forward`, with a budget for each of their questions.
@@ -76,16 +90,22 @@ def encode_ahead(
     cells that the model's stage 1 chooses for one of its questions, with whatever else can be asked of these.
 
     With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
-    those without an evidence box. About 0.5 MB for each page of 144 cells on the bundled base: the caller says how many
-    fit into memory.
+    those without an evidence box. The model encodes where it is; pages stay on the CPU, about 0.5 MB for each of 144 cells on
+    the bundled base: the caller says how many fit into memory.
     """
+    device = model.get_input_embeddings().weight.device
     numbers = tqdm(range(pages), desc="pages encoded", disable=quiet)
     encoded = []
     for number in numbers:
-        batch = collator(source.page(number), number)
+        batch = _on(device, collator(source.page(number), number))
         whole = _encoded(model, batch, unmarked_alone)
-        encoded += [whole, *_in_part(model, batch, whole, Random(f"parts {collator.seed} {number}"), parts)]
+        pages_in_part = _in_part(model, batch, whole, Random(f"parts {collator.seed} {number}"), parts)
+        encoded += [page.to("cpu") for page in (whole, *pages_in_part)]
     return encoded
+
+
+def _on(device, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
@@ -150,7 +170,7 @@ def _part(page: EncodedPage, cells: torch.Tensor, rows: list[int], vision) -> En
         attention = attention / attention.sum(-1, keepdim=True).clamp_min(1e-9)
     return EncodedPage(
         page.grid,
-        page.glance,
+        replace(page.glance, canvas=None),
         [_half(vision.pooler_output[0]), *(_half(level[0]) for level in vision.deepstack_features)],
         page.query_input_ids[rows],
         page.query_attention_mask[rows],
@@ -176,7 +196,7 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
     layer = model.model.arrcoc
     ids, mask = page.query_input_ids, page.query_attention_mask
     if blind:
-        ids, mask = blind_query(model, len(ids))
+        ids, mask = blind_query(model, len(ids), ids.device)
         mask = mask.bool()
     query = model.get_input_embeddings()(ids).detach()
     with torch.autocast(query.device.type, enabled=False):

@@ -108,7 +108,8 @@ class AllocatorLearner(nn.Module):
         return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}
 
     def _page_losses(self, batch, finds) -> tuple[list[Scored], dict[str, torch.Tensor]]:
-        pairs = list(zip(batch["pages"], batch["budgets"], strict=True))
+        device = self.model.get_input_embeddings().weight.device
+        pairs = [(page.to(device), budgets) for page, budgets in zip(batch["pages"], batch["budgets"], strict=True)]
         blind = self.scorer_name == "query_blind"
         scored = [s for page, budgets in pairs for s in page_scores(self.model, page, budgets, blind, self.looks_early)]
         covered = [both for page, _ in pairs for both in zip(page.evidence, page.context, strict=True)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 import torch
+from accelerate.utils import parse_flag_from_env
 from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
@@ -86,12 +87,12 @@ def _check_data(options: argparse.Namespace, found: list[str | None]) -> None:
             )
 
 
-def training_arguments(options: argparse.Namespace, asked: float = 1.0) -> TrainingArguments:
-    """Trainer's own options from ours; `asked` is how many questions one entry of the source holds in the mean."""
+def training_arguments(options: argparse.Namespace) -> TrainingArguments:
+    """Trainer's own options from ours, for a source whose entries are questions."""
     arguments = TrainingArguments(
         output_dir=str(options.out),
         max_steps=options.steps,
-        per_device_train_batch_size=max(1, round(options.batch_size / asked)),
+        per_device_train_batch_size=options.batch_size,
         gradient_accumulation_steps=options.accumulate,
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
@@ -211,14 +212,17 @@ def main(arguments: list[str] | None = None) -> Path:
     collator = AllocatorCollator(
         processor, learner.needs_language, learner.needs_prompt, tuple(options.shares), options.seed
     )
-    asked, seconds, done = 1.0, 0.0, step >= options.steps
+    settings, seconds, done = training_arguments(options), 0.0, step >= options.steps
     if options.ahead and not done:
+        if not parse_flag_from_env("ACCELERATE_USE_FSDP"):  # else the base may not fit on one GPU
+            learner.to(settings.device)
         unmarked_alone = "distill_attention" not in learner.weights
         count = _pages_ahead(source, options)
         pages = encode_ahead(learner.model, collator, source, count, options.quiet, unmarked_alone, options.parts)
         asked = sum(len(page.evidence) for page in pages) / len(pages)
+        settings.per_device_train_batch_size = max(1, round(options.batch_size / asked))
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
-    trainer = AllocatorTrainer(learner, training_arguments(options, asked), source, collator, options.gate_factor)
+    trainer = AllocatorTrainer(learner, settings, source, collator, options.gate_factor)
     if done:  # the checkpoint is the result
         restore(learner, checkpoint)
     else:
