@@ -1,0 +1,129 @@
+"""A second device on a machine that has none: tensors that say they are on "meta" and are computed on the CPU.
+
+What a GPU refuses, an operation on tensors of both devices, is recorded with the line that asked for it, and reading a far tensor
+without bringing it back fails. No gradients: enter `torch.no_grad()` too.
+"""
+
+import contextlib
+import traceback
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+FAR = torch.device("meta")
+_ROOT, _HERE = Path(__file__).parents[1], Path(__file__)
+_aten = torch.ops.aten
+# These take both devices on a GPU, too: an index on the CPU, and copies.
+_BOTH = {
+    _aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default,
+    _aten.copy_.default, _aten._to_copy.default,
+}  # fmt: skip
+
+
+class FarTensor(torch.Tensor):
+    """`near`, a tensor on the CPU, as it looks from another device."""
+
+    @staticmethod
+    def __new__(cls, near: torch.Tensor):
+        layout = {"strides": near.stride(), "storage_offset": near.storage_offset(), "dtype": near.dtype}
+        far = torch.Tensor._make_wrapper_subclass(cls, near.shape, device=FAR, requires_grad=False, **layout)
+        far.near = near
+        return far
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        if name in ("tolist", "item"):
+            return getattr(args[0].near, name)()
+        if name in ("numpy", "__array__"):
+            raise TypeError("a tensor of another device has no numpy array; call .cpu() first")
+        if name == "new_tensor":
+            return FarTensor(args[0].near.new_tensor(*args[1:], **kwargs))
+        if name in ("__getitem__", "__setitem__"):
+            # a list would be made a tensor in C++, without a call that can be seen
+            entries = args[1] if isinstance(args[1], tuple) else (args[1],)
+            entries = tuple(FarTensor(torch.tensor(i)) if isinstance(i, list) else i for i in entries)
+            args = (args[0], entries if isinstance(args[1], tuple) else entries[0], *args[2:])
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return _compute(func, args, kwargs or {}, [])  # outside of far_device(), such as when a parameter is made
+
+
+class _Computing(TorchDispatchMode):
+    def __init__(self, mixed: list[str]):
+        super().__init__()
+        self.mixed = mixed
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return _compute(func, args, kwargs or {}, self.mixed)
+
+
+def _compute(func, args, kwargs, mixed: list[str]):
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    far = any(isinstance(tensor, FarTensor) for tensor in tensors)
+    near = any(not isinstance(tensor, FarTensor) and tensor.ndim for tensor in tensors)
+    indexes_near = func is _aten.index.Tensor and not isinstance(args[0], FarTensor)
+    if far and near and (func not in _BOTH or indexes_near):
+        mixed.append(f"{func} in {_line()}")
+    near_args, near_kwargs = tree_map(_near, args), tree_map(_near, dict(kwargs))
+    if kwargs.get("device") is not None:
+        far = torch.device(kwargs["device"]) == FAR
+        near_kwargs["device"] = "cpu"
+    with _disable_current_modes():
+        out = func(*near_args, **near_kwargs)
+    if func is _aten.copy_.default or (isinstance(out, torch.Tensor) and out is near_args[0]):
+        return args[0]  # written in place
+    return tree_map(_far, out) if far else out
+
+
+class _Making(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        device = kwargs.get("device")
+        if func in (torch.tensor, torch.as_tensor) and device is not None and torch.device(device) == FAR:
+            with torch._C.DisableTorchFunction():
+                return FarTensor(func(tree_map(_near, args[0]), **kwargs | {"device": "cpu"}))
+        return func(*args, **kwargs)
+
+
+def _near(value):
+    return value.near if isinstance(value, FarTensor) else value
+
+
+def _far(value):
+    return FarTensor(value) if isinstance(value, torch.Tensor) and not isinstance(value, FarTensor) else value
+
+
+def _line() -> str:
+    frames = [f for f in traceback.extract_stack() if Path(f.filename) != _HERE]
+    own = [f for f in frames if _ROOT in Path(f.filename).parents and "site-packages" not in f.filename]
+    return f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}"
+
+
+@contextlib.contextmanager
+def far_device():
+    """While open, far tensors can be computed on; yields the list of operations that mixed both devices."""
+    mixed: list[str] = []
+    # autocast knows no "meta"
+    plain = mock.patch.object(torch, "is_autocast_enabled", return_value=False)
+    no_autocast = mock.patch.object(torch, "autocast", return_value=contextlib.nullcontext())
+    with plain, no_autocast, _Computing(mixed), _Making():
+        yield mixed
+
+
+def to_far(module: torch.nn.Module) -> torch.nn.Module:
+    """The module with its parameters and buffers on the far device."""
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    far = _far(tensor.detach())
+                    tensors[name] = torch.nn.Parameter(far, False) if tensors is part._parameters else far
+    return module

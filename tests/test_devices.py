@@ -1,0 +1,149 @@
+"""The model, its training and every way to evaluate it on another device than the CPU (see `far_device`): nothing mixes both."""
+
+import copy
+
+import pytest
+import torch
+
+from evaluation.baselines import METHODS, find
+from tests.far_device import FAR, FarTensor, far_device, to_far
+from training.ahead import PageCollator, encode_ahead
+from training.allocator_batches import AllocatorCollator
+from training.allocator_learner import AllocatorLearner
+from training.data import WorldSource, load_examples
+from training.signals import parse_signals
+
+LEARNED = ("vision_selector", "glimpse_prune", "query_blind")  # load weights of their own
+MODES = {
+    "full": ("full", {}),
+    "select": (12, {}),
+    "two stages": (12, {"encode_ratio": 0.4}),
+    "empty paper left out": (12, {"encode_ratio": "auto"}),
+    "foveated": (32, {"allocation_mode": "foveated"}),
+    "foveated in two stages": (32, {"allocation_mode": "foveated", "encode_ratio": 0.6}),
+}
+ALLOCATES = ("pixel_values", "image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask")
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module")
+def far(model):
+    """A copy of the bundled model on the far device. Its embeddings fetch what they look up, as accelerate's hooks do."""
+    moved = to_far(copy.deepcopy(model))
+    moved.get_input_embeddings().register_forward_pre_hook(lambda _, given: (given[0].to(FAR),))
+    return moved
+
+
+@pytest.fixture
+def asked(make_inputs, page):
+    """`asked(budget)`: a batch of two questions about two pictures."""
+    pictures = [page(), page(96, 128, seed=1)]
+    return lambda budget: make_inputs(pictures, ["What is the total?", "Which one?"], token_budget=budget)
+
+
+def near(result):
+    return result.near if isinstance(result, FarTensor) else result
+
+
+def test_mixing_devices_is_seen():
+    here, there = torch.ones(3), FarTensor(torch.arange(3.0))
+    with far_device() as mixed:
+        assert there.device == FAR
+        assert (there + 1).sum().item() == 6
+        assert there[[0, 2]].tolist() == [0, 2]
+        assert there[torch.tensor([True, False, True])].tolist() == [0, 2]
+        assert torch.zeros(2, device=there.device).device == FAR
+        assert here.to(FAR).device == FAR
+        assert there.cpu().numpy().tolist() == [0, 1, 2]
+        assert mixed == []
+        there + here
+        here[there.long()]
+        with pytest.raises(TypeError, match=r"call \.cpu\(\) first"):
+            there.numpy()
+    assert [line.split()[0] for line in mixed] == ["aten.add.Tensor", "aten.index.Tensor"]
+    assert all("test_devices.py" in line for line in mixed)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_answers_are_those_of_the_cpu(mode, model, far, asked):
+    budget, spending = MODES[mode]
+    inputs, short = asked(budget), {"max_new_tokens": 3, "do_sample": False}
+    logits, tokens = model(**inputs, **spending).logits, model.generate(**inputs, **spending, **short)
+    with far_device() as mixed:
+        moved = inputs.to(FAR)
+        found, answers = far(**moved, **spending).logits, far.generate(**moved, **spending, **short)
+    assert mixed == []
+    assert found.device == answers.device == FAR
+    torch.testing.assert_close(near(found), logits, rtol=0, atol=1e-4)
+    assert torch.equal(near(answers), tokens)
+
+
+def test_plans_and_encoded_images_stay_on_the_device(model, far, asked):
+    inputs = asked(12)
+    own = {name: inputs[name] for name in (*ALLOCATES, "image_token_counts")}
+    expected = model.allocate(**own)
+    with far_device() as mixed:
+        moved = inputs.to(FAR)
+        plans = far.allocate(**{name: moved[name] for name in own})
+        encoded = far.encode_images(*(moved[name] for name in ALLOCATES[:3]))
+        rest = {name: value for name, value in moved.items() if name != "pixel_values"}
+        again = far.generate(**rest, encoded_images=encoded, num_beams=2, max_new_tokens=3)
+        assert again.device == plans[0].positions.device == encoded.vision.pooler_output[0].device == FAR
+        for plan, own_plan in zip(plans, expected, strict=True):
+            assert torch.equal(near(plan.positions), own_plan.positions)
+            assert torch.equal(plan.kept, own_plan.kept)
+    assert mixed == []
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in LEARNED])
+def test_methods_of_the_evaluation_mix_no_devices(method, model, far, processor):
+    examples = list(load_examples("world:form,scene?grids=8x8", limit=2))
+    expected = find(method)(model, processor, examples, [16, 16])
+    with far_device() as mixed:
+        prepared = find(method)(far, processor, examples, [16, 16])
+        with prepared.during:
+            logits = far(**prepared.inputs, logits_to_keep=1).logits
+    assert mixed == []
+    with expected.during:
+        torch.testing.assert_close(near(logits), model(**expected.inputs, logits_to_keep=1).logits, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "signals"),
+    [("arrcoc", "evidence,mass,context,named,early_evidence,early_distill,early_features,distill_attention,lm,lm_soft_topk"),
+     ("query_blind", "evidence,mass"), ("vision_selector", "evidence,binarize"), ("glimpse_prune", "evidence,mass")],
+    ids=lambda value: value.split(",")[0],
+)  # fmt: skip
+def test_steps_of_training_mix_no_devices(scorer, signals, far, processor):
+    collator = AllocatorCollator(processor, scorer == "arrcoc", scorer == "glimpse_prune")
+    source = WorldSource(seed=3, kinds=("form",), grids=((8, 8),), questions=4)
+    batch = collator([example for example in source.page(0) if example.evidence], 0)
+    with far_device() as mixed:
+        learner = AllocatorLearner(far, parse_signals(signals), scorer)
+        for part in (learner.guess, learner.names, learner.baseline):
+            to_far(part or torch.nn.Identity())
+        losses = learner(**{name: tensor.to(FAR) for name, tensor in batch.items()})
+        assert all(near(loss).isfinite() for loss in losses.values())
+    assert mixed == []
+    assert losses.keys() >= {"loss", "evidence"}
+
+
+@pytest.mark.parametrize("scorer", ["arrcoc", "query_blind"])
+def test_pages_ahead_are_encoded_on_the_device_and_come_to_it_again(scorer, far, processor):
+    collator = AllocatorCollator(processor, language=True)
+    source = WorldSource(seed=3, kinds=("form", "gist"), grids=((8, 8),), questions=3, find=1)
+    learner = AllocatorLearner(far, parse_signals("evidence,mass,context,distill_unmarked,early_evidence"), scorer)
+    with far_device() as mixed:
+        pages = encode_ahead(far, collator, source, 3, quiet=True, unmarked_alone=True, parts=1)
+        for page in pages:
+            tensors = [*page.levels, page.glance.texture, page.evidence, page.context, page.attention]
+            assert all(tensor.device.type == "cpu" for tensor in tensors)
+        losses = learner(**PageCollator(collator)(pages, 0))
+        assert all(near(loss).isfinite() for loss in losses.values())
+    assert mixed == []
+    assert any(page.cells is not None for page in pages)
