@@ -138,9 +138,7 @@ def _in_part(model, batch, page: EncodedPage, random: Random, parts: int) -> lis
     chosen = random.sample(range(len(ids)), min(parts, len(ids)))
     if not chosen:
         return []
-    rated = layer.rate(
-        layer.look(batch["texture_images"][0], page.grid), model.get_input_embeddings()(ids[chosen]), mask[chosen]
-    )
+    rated = layer.rate(page.glance, model.get_input_embeddings()(ids[chosen]), mask[chosen])
     grid_thw = batch["image_grid_thw"][:1]
     pixels = batch["pixel_values"][: int(grid_thw.prod())]
     found = []

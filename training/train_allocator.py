@@ -9,7 +9,6 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from urllib.parse import parse_qsl
 
 import torch
 from accelerate.utils import parse_flag_from_env
@@ -27,8 +26,7 @@ from training.allocator_batches import AllocatorCollator, ListSource, MixedSourc
 from training.allocator_learner import AllocatorLearner
 from training.allocator_options import DEFAULT_SIGNALS, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
-from training.data import WorldSource, load_examples
-from training.data.world import GRIDS
+from training.data import WorldSource, load_examples, world_spec
 from training.signals import parse_signals
 
 __all__ = ["DEFAULT_SIGNALS", "finish", "main", "make_learner", "make_source", "parse", "training_arguments"]
@@ -45,19 +43,15 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
     """
     sources = []
     for number, spec in enumerate(specs):
-        kind, _, rest = spec.partition("?")[0].partition(":")
-        if kind == "world" and not Path(spec).is_dir():
-            load_examples(spec, "train", seed, limit=1)  # refuses what it does not know
-            options = dict(parse_qsl(spec.partition("?")[2]))
-            if "questions" in options:
+        drawn = world_spec(spec)
+        if drawn is not None:
+            load_examples(spec, "train", seed, limit=1)  # refuses what can't be drawn
+            if drawn.questions:
                 raise ValueError(
-                    f"--data {spec!r} sets questions={options['questions']}, which is for evaluation; pass --questions "
-                    f"{options['questions']} to ask as many of each page in training"
+                    f"--data {spec!r} sets questions={drawn.questions}, which is for evaluation; pass --questions "
+                    f"{drawn.questions} to ask as many of each page in training"
                 )
-            pairs = [tuple(map(int, text.split("x"))) for text in options.get("grids", "").split(",") if text]
-            kinds = tuple(name.strip() for name in rest.split(",") if name.strip())
-            find = int(options.get("find", 0))
-            sources.append(WorldSource(seed + number, "train", kinds, tuple(pairs) or GRIDS, questions, find))
+            sources.append(WorldSource(seed + number, "train", drawn.kinds, drawn.grids, questions, drawn.find))
         else:
             sources.append(PictureSource(load_examples(spec, "train", seed, limit, skip_bad), seed, questions))
     return sources[0] if len(sources) == 1 else MixedSource(sources, questions)

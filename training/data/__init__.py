@@ -2,7 +2,7 @@
 
 from training.data.check import DataError
 from training.data.examples import Example, Examples, evidence_cells, evidence_weight
-from training.data.load import load_examples
+from training.data.load import load_examples, world_spec
 from training.data.world import WorldSource, world_examples
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "evidence_weight",
     "load_examples",
     "world_examples",
+    "world_spec",
 ]

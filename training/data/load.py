@@ -2,6 +2,7 @@
 
 import difflib
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from training.data.check import DataError
@@ -53,11 +54,11 @@ def load_examples(
         raise DataError(f"the data have no name. They can be:\n{ALLOWED}")
     if Path(spec).is_dir():
         return load_imagefolder(spec, split, seed, limit, skip_bad)
-    if kind not in ("world", "wikitables", "hub") and not kind.startswith("world?"):
+    if (drawn := world_spec(spec)) is not None:
+        return _world(drawn, split, seed, limit)
+    if kind not in ("wikitables", "hub"):
         raise DataError(f"there is no folder {str(spec)!r}{_meant(kind)}. The data can be:\n{ALLOWED}")
-    place, options = _options(str(spec) if kind.startswith("world?") else rest)
-    if kind.startswith("world"):
-        return _world("" if kind.startswith("world?") else place, options, split, seed, limit)
+    place, options = _options(rest)
     if not place:
         raise DataError(
             f"{spec!r} names no {'path' if kind == 'wikitables' else 'dataset'}. The data can be:\n{ALLOWED}"
@@ -98,14 +99,34 @@ def parts_of(spec: str) -> dict[str, str]:
     return {split: split for split in splits}
 
 
-def _world(kinds: str, options: dict[str, str], split: str, seed: int, limit: int | None) -> Examples:
+class WorldSpec(NamedTuple):
+    """What a spec of the world sets; `kinds` is empty for all, `questions` 0 where it says nothing."""
+
+    kinds: tuple[str, ...]
+    grids: tuple[tuple[int, int], ...]
+    questions: int
+    find: int
+
+
+def world_spec(spec: str) -> WorldSpec | None:
+    """What `spec` sets, `None` if it is not the world's. `DataError` for an option that the world has not, or one that can't be
+    read."""
+    place, options = _options(str(spec)) if str(spec).startswith(("world:", "world?")) else (str(spec), {})
+    kind, _, names = place.partition(":")
+    if kind != "world" or Path(spec).is_dir():
+        return None
     _only(options, ("grids", "questions", "find"))
-    names = [name.strip() for name in kinds.split(",") if name.strip()]
-    grids = [_pair("grids", text) for text in options["grids"].split(",")] if "grids" in options else GRIDS
-    questions = _number("questions", options.get("questions", "1"))
-    find = _number("find", options["find"]) if "find" in options else 0
-    wanted = limit or _PAGES
-    found = world_examples(split, seed, names, grids, -(-wanted // questions), questions, find)
+    return WorldSpec(
+        tuple(name.strip() for name in names.split(",") if name.strip()),
+        tuple(_pair("grids", text) for text in options["grids"].split(",")) if "grids" in options else GRIDS,
+        _number("questions", options["questions"]) if "questions" in options else 0,
+        _number("find", options["find"]) if "find" in options else 0,
+    )
+
+
+def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Examples:
+    wanted, questions = limit or _PAGES, spec.questions or 1
+    found = world_examples(split, seed, spec.kinds, spec.grids, -(-wanted // questions), questions, spec.find)
     return Examples(found[:wanted])
 
 
