@@ -4,48 +4,21 @@ python -m demo.screenshots --out docs/images
 """
 
 import argparse
-import shutil
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
 
 from demo.app import build, launch
+from demo.browser import open_browser
 from demo.instrument import Instrument
 from demo.samples import samples, title
 from upload import DEFAULT_CHECKPOINT
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync")  # fmt: skip
 WIDE, PHONE = (1180, 900), (390, 844)  # pixels
 COLOURS = 256  # of a stored picture
 SHOWN = "several fields"  # the start of an example's title
 ANSWERED = "document.querySelector('#share').innerText.includes('kept')"
-
-
-@contextmanager
-def open_browser():
-    """A headless Chromium, of the system or Playwright's own.
-
-    Raises:
-        RuntimeError: there is none; the message says how to get one.
-    """
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError as error:
-        raise RuntimeError("Playwright is not installed; run: pip install playwright") from error
-    with sync_playwright() as playwright:
-        own = next(filter(None, map(shutil.which, BROWSERS)), None)
-        try:
-            browser = playwright.chromium.launch(executable_path=own, args=list(QUIET))
-        except Error as error:
-            raise RuntimeError(
-                "there is no Chromium; run: apt-get install chromium, or playwright install chromium"
-            ) from error
-        yield browser
-        browser.close()
 
 
 def choose_example(page, start: str):

@@ -13,9 +13,10 @@ gr = pytest.importorskip("gradio", reason="the app needs Gradio: pip install -e 
 import demo.app as app_module  # noqa: E402
 from demo.app import asker, behind, build, launch, page  # noqa: E402
 from demo.asking import Asking  # noqa: E402
+from demo.browser import open_browser  # noqa: E402
 from demo.instrument import GENERATION, Comparison, Instrument  # noqa: E402
 from demo.samples import samples, title  # noqa: E402
-from demo.screenshots import choose_example, open_browser  # noqa: E402
+from demo.screenshots import choose_example  # noqa: E402
 
 SLOW = 120_000  # ms, for a machine that does other things too
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 740}

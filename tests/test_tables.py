@@ -1,7 +1,5 @@
 """Real tables drawn as pictures: reading the archive, splits, what fits on a page, and that the answer's ink is in its box."""
 
-import csv
-import io
 import os
 import tarfile
 from dataclasses import replace
@@ -11,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.small_archive import archive_files, tar_of
 from training.data import DataError, load_examples
 from training.data.table_archive import Table, read_archive
 from training.data.table_lookups import lookup_task
@@ -27,7 +26,6 @@ from training.data.tables import (
 from training.world.fonts import load_font
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADER = "id\tutterance\tcontext\ttargetValue\n"
 
 
 def _real() -> Path:
@@ -37,42 +35,9 @@ def _real() -> Path:
     return place
 
 
-def _csv(rows) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, quoting=csv.QUOTE_ALL, escapechar="\\", doublequote=False).writerows(rows)
-    return text.getvalue().encode()
-
-
-def _rows(number: int) -> list[list[str]]:
-    names = ("Ada", "Ben", "Cleo", "Dora", "Emil", "Fritz", "Greta", "Hugo")
-    body = [[name, f"{number}{place}7", f'{place + 1}. of "May"'] for place, name in enumerate(names)]
-    return [["Name", "Points", "Day"], *body]
-
-
-def _archive_files(tables: int = 30) -> dict[str, bytes]:
-    files = {f"csv/1-csv/{number}.csv": _csv(_rows(number)) for number in range(tables)}
-    lines = [
-        f"nt-{number}-{place}\thow many points has {name}?\tcsv/1-csv/{number}.csv\t{number}{place}7\n"
-        for number in range(tables)
-        for place, name in ((2, "Cleo"), (5, "Fritz"))
-    ]
-    return {"training.tsv": (HEADER + "".join(lines)).encode(), **files}
-
-
-def _tar(folder: Path, files: dict[str, bytes], *members) -> Path:
-    with tarfile.open(folder / "tables.tgz", "w:gz") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-        for member in members:
-            archive.addfile(member)
-    return folder
-
-
 @pytest.fixture
 def small(tmp_path) -> Path:
-    return _tar(tmp_path, _archive_files())
+    return tar_of(tmp_path, archive_files())
 
 
 def _ink(example) -> float:
@@ -81,9 +46,9 @@ def _ink(example) -> float:
     return min(int(np.ptp(grey[t:b, left:r])) for left, t, r, b in example.evidence)
 
 
-def test_archive_is_read_alike_packed_and_unpacked(tmp_path):
-    packed = _tar(tmp_path, _archive_files())
-    for name, content in _archive_files().items():
+def test_archive_is_read_alike_packed_and_untar_of(tmp_path):
+    packed = tar_of(tmp_path, archive_files())
+    for name, content in archive_files().items():
         file = tmp_path / "open" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
@@ -98,8 +63,8 @@ def test_nothing_is_unpacked_and_odd_members_are_passed_over(tmp_path):
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     inside = tmp_path / "a" / "b"
     inside.mkdir(parents=True)
-    files = {**_archive_files(), "../../outside.csv": b"x", "csv/../../../outside.csv": b"x", "/tmp/outside.csv": b"x"}
-    archive = read_archive(_tar(inside, files, link))
+    files = {**archive_files(), "../../outside.csv": b"x", "csv/../../../outside.csv": b"x", "/tmp/outside.csv": b"x"}
+    archive = read_archive(tar_of(inside, files, link))
     assert set(archive.tables) == {f"csv/1-csv/{number}.csv" for number in range(30)}
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["tables.tgz"]
 
@@ -237,9 +202,9 @@ def test_letters_that_a_font_lacks_choose_another_font_or_none():
 
 
 def test_left_out_says_why(tmp_path):
-    files = _archive_files(30)
+    files = archive_files(30)
     files["training.tsv"] += b"nt-x\twho is best?\tcsv/1-csv/2.csv\tnobody at all\n"
-    _tar(tmp_path, files)
+    tar_of(tmp_path, files)
     counts = [load_tables(tmp_path, split, questions="human").left_out for split in ("train", "held_out")]
     assert {"answer is not exactly one cell": 1} in counts
     with pytest.raises(DataError, match="larger than max_rows x max_columns"):
@@ -260,9 +225,9 @@ def test_left_out_says_why(tmp_path):
     ],
 )
 def test_bad_lines_are_reported_with_their_number(tmp_path, capsys, line, report):
-    files = _archive_files()
+    files = archive_files()
     files["training.tsv"] += line
-    _tar(tmp_path, files)
+    tar_of(tmp_path, files)
     with pytest.raises(DataError) as error:
         load_tables(tmp_path, "train")
     assert report in str(error.value)
@@ -281,13 +246,13 @@ def test_bad_archives_are_refused(tmp_path):
         read_archive(tmp_path)
     folder = tmp_path / "cut"
     folder.mkdir()
-    whole = _tar(folder, _archive_files()) / "tables.tgz"
+    whole = tar_of(folder, archive_files()) / "tables.tgz"
     whole.write_bytes(whole.read_bytes()[:-200])
     with pytest.raises(DataError):
         load_tables(folder)
     ragged = tmp_path / "ragged"
     ragged.mkdir()
-    _tar(ragged, {**_archive_files(), "csv/1-csv/1.csv": b'"A","B"\n"1"\n'})
+    tar_of(ragged, {**archive_files(), "csv/1-csv/1.csv": b'"A","B"\n"1"\n'})
     with pytest.raises(DataError, match=r"csv/1-csv/1\.csv: a header and rows of its length"):
         load_tables(ragged)
 

@@ -1,0 +1,36 @@
+"""Real tables drawn by a browser: what is marked as the answer is its ink, on pages that the evaluation reads."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from demo.browser import open_browser
+from dev import browser_tables
+from tests.small_archive import archive_files, tar_of
+from training.data import load_examples
+
+
+def test_answers_stand_in_their_boxes(tmp_path, monkeypatch, capsys):
+    try:
+        with open_browser():
+            pass
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    out = tmp_path / "pages"
+    tables = tar_of(tmp_path, archive_files(40))
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["browser_tables", "--tables", str(tables), "--out", str(out), "--pages", "8", "--size", "160", "240"],
+    )
+    browser_tables.main()
+    assert capsys.readouterr().out == f"8 pages in {out}\n"
+    examples = load_examples(str(out))
+    assert [example.family for example in examples] == ["table_human"] * 4 + ["table_lookup"] * 4
+    for example in examples:
+        assert example.image.size == (240, 160)
+        grey = np.asarray(example.image.convert("L"), dtype=int)
+        for left, top, right, bottom in example.evidence:
+            assert np.ptp(grey[top:bottom, left:right]) > 50
+    assert len({example.image.tobytes() for example in examples}) == 8
