@@ -2,7 +2,8 @@
 runs of training are compared.
 
     python -m dev.ranks --tables ../shared/data/wikitablequestions bundled runs/allocator/allocator.safetensors
-    python -m dev.ranks --early ...     # stage 1, at 25, 30, 35 and 40% of the cells
+    python -m dev.ranks --early ...           # stage 1, at 25, 30, 35 and 40% of the cells
+    python -m dev.ranks --data SPEC=LIMIT ... # other data than these
 
 Prints percent kept at 5, 10 and 25% of the cells, of real tables, of the world and of its tables and charts, then the same of pages
 whose tower saw a quarter to a half of the cells, where only what was encoded counts. The pages are held out, but not those of the
@@ -40,10 +41,16 @@ def kept(model, page: EncodedPage, early: bool) -> list[list[float]]:
     found = []
     for score, evidence in zip(scored, page.evidence, strict=True):
         if evidence.any():
-            ranked = evidence[(score.early if early else score.value).argsort(descending=True)].cumsum(0)
-            counts = (max(1, round(share * cells)) for share in (EARLY_SHARES if early else SHARES))
-            found.append([float(ranked[min(count, len(ranked)) - 1] / ranked[-1]) for count in counts])
+            shares = EARLY_SHARES if early else SHARES
+            found.append(covered(score.early if early else score.value, evidence, shares, cells))
     return found
+
+
+def covered(scores: torch.Tensor, evidence: torch.Tensor, shares: tuple[float, ...], cells: int) -> list[float]:
+    """Share of the evidence (encoded cells,) that the best scores (encoded cells,) hold, at each share of the page's `cells`."""
+    ranked = evidence[scores.argsort(descending=True)].cumsum(0)
+    counts = (max(1, round(share * cells)) for share in shares)
+    return [float(ranked[min(count, len(ranked)) - 1] / ranked[-1]) for count in counts]
 
 
 def pages_of(model, processor, spec: str, seed: int, limit: int, parts: int) -> list[EncodedPage]:
@@ -58,12 +65,15 @@ def main() -> None:
     parser.add_argument("allocators", nargs="+", help="files, or `bundled` for the model's own")
     parser.add_argument("--model", default="checkpoints/arrcoc-small")
     parser.add_argument("--tables", type=Path, help="folder of WikiTableQuestions; without, the world alone")
+    parser.add_argument("--data", action="append", metavar="SPEC=LIMIT", help="instead of the world and tables")
     parser.add_argument("--seed", type=int, default=3_000_000)
     parser.add_argument("--early", action="store_true", help="rank by the scores of stage 1")
     options = parser.parse_args()
     processor = ARRCOCProcessor.from_pretrained(options.model)
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32).eval()
     named = WORLD | (TABLES if options.tables else {})
+    if options.data:
+        named = {spec: (spec, int(limit)) for spec, _, limit in (text.rpartition("=") for text in options.data)}
     pages = {
         name: pages_of(model, processor, spec.format(options.tables), options.seed, limit, 0 if options.early else 1)
         for name, (spec, limit) in named.items()

@@ -1,0 +1,46 @@
+"""dev.ranks: what an allocator's best scores cover."""
+
+import sys
+
+import torch
+
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from dev import ranks
+from training.allocator import save_allocator
+
+
+def test_shares_are_those_of_the_best_scores():
+    """By hand: of ten cells the best, the best and the next two hold of evidence 0, 1 and 3 of 4."""
+    evidence = torch.tensor([0.0, 1, 0, 2, 0, 0, 1, 0, 0, 0])
+    order = torch.tensor([2, 1, 3, 0, 4, 5, 6, 7, 8, 9])
+    values = torch.empty(10).index_copy(0, order, torch.arange(10.0).flip(0))
+    assert ranks.covered(values, evidence, (0.1, 0.2, 0.3), 10) == [0.0, 0.25, 0.75]
+    assert ranks.covered(values[:3], evidence[:3], (0.1, 0.5), 10) == [0.0, 1.0]  # three of ten were encoded
+
+
+def test_an_allocator_is_compared_with_the_models_own(checkpoint, tmp_path, monkeypatch, capsys):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
+    same, other = tmp_path / "same.safetensors", tmp_path / "other.safetensors"
+    save_allocator(model, same)
+    model.model.arrcoc.participation.gate.data.zero_()
+    save_allocator(model, other)
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "ranks",
+            "bundled",
+            str(same),
+            str(other),
+            "--model",
+            str(checkpoint),
+            "--data",
+            "world:one_field?grids=8x8=6",
+        ],
+    )
+    ranks.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "bundled"
+    found = {line: lines[number + 1 : number + 3] for number, line in enumerate(lines) if not line.startswith(" ")}
+    assert found["bundled"] == found[str(same)] != found[str(other)]
+    assert all(line.startswith("  world:one_field?grids=8x8") for rows in found.values() for line in rows)
