@@ -8,10 +8,17 @@ from io import BytesIO
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider than 8 bits
 _DEEP_MAXIMUM = 65535
+_TURN = Image.Transpose
+# how a picture is turned upright, by its EXIF orientation
+_TURNS = {
+    2: _TURN.FLIP_LEFT_RIGHT, 3: _TURN.ROTATE_180, 4: _TURN.FLIP_TOP_BOTTOM, 5: _TURN.TRANSPOSE, 6: _TURN.ROTATE_270,
+    7: _TURN.TRANSVERSE, 8: _TURN.ROTATE_90,
+}  # fmt: skip
+_SAYS_HOW = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")  # where a file may hold its orientation
 
 
 def open_picture(source, data_format: str | None = None, keep_arrays: bool = False):
@@ -92,7 +99,7 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
         raise ValueError(f"{name} is {image.width} x {image.height} pixels; pass an image with at least one pixel")
     try:
         image.load()  # PIL opens a file without reading it
-        image = ImageOps.exif_transpose(image)
+        image = upright(image, name)
     except (OSError, SyntaxError) as error:
         raise ValueError(f"{name} can't be read as a picture ({error}); it may be truncated") from error
     if image.mode in _DEEP_MODES:
@@ -105,6 +112,26 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
         raise ValueError(
             f"{name} has mode {image.mode}, which PIL can't convert; convert it to 8-bit RGB first"
         ) from error
+
+
+def upright(image: Image.Image, name: str) -> Image.Image:
+    """`image`, turned as its EXIF tag says; a copy that says so no longer, if it is turned.
+
+    PIL's own `exif_transpose` writes the other tags anew, and fails where one of them has a type that it does not expect.
+
+    Raises:
+        ValueError: its EXIF data can't be read.
+    """
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+    except Exception as error:  # PIL's parser raises what it meets
+        raise ValueError(f"{name} has EXIF data that can't be read ({error}); save it without them") from error
+    if turn is None:
+        return image
+    turned = image.transpose(turn)
+    for place in _SAYS_HOW:
+        turned.info.pop(place, None)
+    return turned
 
 
 def _stock_rgb(image: Image.Image) -> Image.Image:

@@ -8,17 +8,19 @@ import copy
 import inspect
 import re
 import shutil
+import struct
 from io import BytesIO
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 from transformers.image_transforms import convert_to_rgb
 from transformers.utils import is_torchvision_available
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from arrcoc.picture import upright
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 PROMPT = f"<|im_start|>user\n{IMAGE}what is it?<|im_end|>\n<|im_start|>assistant\n"
@@ -329,6 +331,32 @@ def test_exif_orientation(processor):
     lying = Image.new("RGB", (128, 64))
     lying.getexif()[0x0112] = 6
     assert call(processor, lying)["image_grid_thw"].tolist() == [[1, 16, 8]]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_turned_once_as_pil_turns_it(orientation):
+    image = Image.effect_noise((6, 4), 90).convert("RGB")
+    image.getexif()[0x0112] = orientation
+    turned = upright(image, "the image")
+    assert np.array_equal(np.asarray(turned), np.asarray(ImageOps.exif_transpose(image)))
+    assert np.array_equal(np.asarray(upright(turned, "the image")), np.asarray(turned))
+
+
+@pytest.mark.parametrize(
+    ("tag", "kind", "content"),
+    [(0x0128, 5, struct.pack("<II", 5, 2)), (0x010F, 5, struct.pack("<II", 5, 2)), (0x011A, 2, b"wide\0")],
+    ids=["unit", "make", "resolution"],
+)
+def test_an_odd_tag_beside_the_orientation_costs_no_picture(processor, tmp_path, tag, kind, content):
+    """What a camera wrote in another type than the standard's: PIL reads it, and can't write it."""
+    entries = [(tag, kind, len(content) if kind == 2 else 1, 38), (0x0112, 3, 1, 6)]
+    fields = b"".join(struct.pack("<HHII", *entry) for entry in sorted(entries))
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(entries)) + fields + bytes(4) + content
+    path = tmp_path / "page.jpg"
+    Image.new("RGB", (128, 64), "white").save(path, exif=exif)
+    assert call(processor, path)["image_grid_thw"].tolist() == [[1, 16, 8]]
+    with pytest.raises(Exception), Image.open(path) as image:  # noqa: B017, PT011
+        ImageOps.exif_transpose(image)  # else it is not odd
 
 
 def test_first_frame_of_an_animation(processor, tmp_path):
