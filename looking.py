@@ -11,6 +11,7 @@ from .texture import cell_geometry
 
 # "auto" never drops a cell one of whose pixels differs from its surroundings by more than this, in any channel of [0, 1].
 EMPTY_CONTRAST = 8 / 255
+_IMAGE_STD = 0.5  # by which Qwen3-VL's processor has divided the pixels of its patches
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,19 @@ def cell_contrast(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tenso
             near = pad[:, down : down + height, across : across + width]
             between = torch.maximum(between, (mean - near[:3]).abs().amax(0) * near[3])
     return torch.maximum(within, between)
+
+
+def patch_contrast(patches: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
+    """(h, w) in [0, 1]: the range of a cell's own pixels as the vision tower would see them, the largest of all channels.
+
+    On a large picture thin print all but vanishes from the canvas of `cell_contrast`, which is made of the squeezed raw image.
+
+    Args:
+        patches: `pixel_values` of one image, the patches of a cell in a row.
+    """
+    height, width = grid_hw
+    cells = patches.float().view(height * width, -1, 3, patches.shape[-1] // 3)
+    return ((cells.amax((1, 3)) - cells.amin((1, 3))).amax(-1) * _IMAGE_STD).view(height, width)
 
 
 def choose_to_encode(

@@ -208,6 +208,19 @@ def test_auto_leaves_out_empty_paper_and_nothing_else(tiny_model, page):
     assert torch.equal(glance.contrast, cell_contrast(canvas, (16, 16)))
 
 
+def test_auto_sees_print_that_is_too_thin_for_the_squeezed_picture(tiny_model, make_inputs, make_processor):
+    """A line of one pixel, 20 grey levels off in one channel, on a page that the raw image shows at a quarter of its size."""
+    paper = Image.new("RGB", (512, 512), "white")
+    paper.paste((235, 255, 255), (0, 257, 512, 258))
+    inputs = make_inputs(paper, token_budget=10, processor=make_processor(texture_size=128))
+    (glance,) = tiny_model().encode_images(**inputs, encode_ratio="auto").glances
+    assert set(range(16 * 32, 17 * 32)) <= set(glance.cells.tolist())
+    assert len(glance.cells) < 32 * 32 / 2
+    # only by its patches: the raw image has lost it
+    squeezed = cell_contrast(pixel_canvas(inputs["texture_images"][0], (32, 32)), (32, 32))
+    assert squeezed.max() < EMPTY_CONTRAST
+
+
 def test_auto_keeps_the_edges_of_plain_areas_and_enough_for_the_budget(tiny_model):
     layer = tiny_model().model.arrcoc
     image = torch.full((3, 128, 128), 255, dtype=torch.uint8)
