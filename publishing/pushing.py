@@ -96,13 +96,15 @@ class Plan:
 
 
 def items_of(folder: Path, target: Target) -> tuple[Item, ...]:
-    """The files of a staged folder as they are sent: the card with the repository's name and tag filled in."""
+    """The files of a staged folder as they are sent: the card with the repository's name and tag filled in, or with the branch
+    where no tag is made: it would name one that isn't there."""
     items = []
+    revision = target.revision if target.create_pr or target.tag is None else target.tag
     for name in files_of(folder):
         source: Path | bytes = folder / name
         if name == CARD:
             text = (folder / name).read_text(encoding="utf-8")
-            source = card.pin(text, target.repo_id, target.tag or target.revision).encode()
+            source = card.pin(text, target.repo_id, revision).encode()
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         items.append(Item(name, source, size, sha256_of(source), "new"))
     return tuple(items)

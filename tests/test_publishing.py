@@ -385,6 +385,12 @@ def test_a_pull_request_leaves_branch_and_tags(folder, api, hub):
     assert push(folder, api, create_pr=True).endswith("/discussions/1")
     assert hub.repositories[REPO].branches == before
     assert not hub.repositories[REPO].tags
+    (card,) = (
+        item for item in pushing.items_of(folder, Target(REPO, "main", TAG, create_pr=True)) if item.name == CARD
+    )
+    assert TAG.encode() not in card.source
+    (card,) = (item for item in pushing.items_of(folder, Target(REPO, "main", TAG)) if item.name == CARD)
+    assert f'revision="{TAG}"'.encode() in card.source
 
 
 def test_refusals_say_what_to_do(folder, hub, monkeypatch, tmp_path):
