@@ -373,3 +373,11 @@ def test_a_page_of_the_world_is_asked_several_questions_in_a_row():
     assert first.image.tobytes() == again.image.tobytes() == third.image.tobytes() != other.image.tobytes()
     mixed = MixedSource([source, ListSource([Example(first.image, "q", ("a",), name="listed")])], run=3)
     assert [mixed.example(index).name == "listed" for index in range(9)] == [False] * 3 + [True] * 3 + [False] * 3
+
+
+def test_named_says_that_another_participation_has_nothing_to_read(tiny_config, new_model):
+    model = new_model(tiny_config(), awake=False)
+    model.model.arrcoc.participation = torch.nn.Identity()
+    with pytest.raises(ValueError, match=r"`participation\.mix`, which Identity lacks; leave it out of --signals"):
+        AllocatorLearner(model, signals.parse_signals("evidence,named"))
+    AllocatorLearner(model, signals.parse_signals("evidence"))

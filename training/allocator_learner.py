@@ -47,7 +47,13 @@ class AllocatorLearner(nn.Module):
         # only to learn by, too: guesses from what a cell finds in the question whether the question names it
         self.names = None
         if "named" in weights and self.baseline is None:
-            self.names = nn.Linear(layer.participation.mix.out_features, 1)
+            mix = getattr(layer.participation, "mix", None)
+            if mix is None:
+                raise ValueError(
+                    f"signal named reads what cells find in the question from `participation.mix`, which "
+                    f"{type(layer.participation).__name__} lacks; leave it out of --signals"
+                )
+            self.names = nn.Linear(mix.out_features, 1)
         self.tuned: list[nn.Module] = []  # parts of the language model that are trained too
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
