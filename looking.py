@@ -68,8 +68,9 @@ def patch_contrast(patches: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Ten
         patches: `pixel_values` of one image, the patches of a cell in a row.
     """
     height, width = grid_hw
-    cells = patches.float().view(height * width, -1, 3, patches.shape[-1] // 3)
-    return ((cells.amax((1, 3)) - cells.amin((1, 3))).amax(-1) * _IMAGE_STD).view(height, width)
+    cells = patches.view(height * width, -1, 3, patches.shape[-1] // 3)
+    span = cells.amax((1, 3)).float() - cells.amin((1, 3)).float()
+    return (span.amax(-1) * _IMAGE_STD).view(height, width)
 
 
 def choose_to_encode(
