@@ -1,6 +1,5 @@
 """The third way of knowing what a cell is worth: what the question needs."""
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -8,9 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn import init
 
-from .knowing import Float32Linear, check_texture
-
-_WORDS_AT_ONCE = 64  # of a long question, compared with every cell
+from .knowing import Float32Conv2d, Float32Linear, check_texture
+from .matching import WordMatcher, normalised
 
 
 class ParticipatoryScorer(nn.Module):
@@ -48,8 +46,9 @@ class ParticipatoryScorer(nn.Module):
         self.cell = Float32Linear(hidden_size, 2 * hidden_size, bias=False)
         self.matcher = None
         if compares_words:
-            self.matcher = WordMatcher(self.feature_sizes, query_size, 4 * hidden_size, num_heads)
-        self.mix = Float32Linear(3 * hidden_size + compares_words * 2 * num_heads, hidden_size)
+            self.matcher = WordMatcher(self.feature_sizes, query_size, 4 * hidden_size, num_heads, hidden_size // 2)
+        compared = self.matcher.out_features if compares_words else 0
+        self.mix = Float32Linear(3 * hidden_size + compared, hidden_size)
         self.relate = Float32Linear(3 * hidden_size, hidden_size)
         self.score = Float32Linear(hidden_size, 1)
         self.gate = nn.Parameter(torch.empty(1))
@@ -62,6 +61,8 @@ class ParticipatoryScorer(nn.Module):
                 init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     init.zeros_(module.bias)
+            elif isinstance(module, Float32Conv2d):
+                module.reset_parameters()
         init.zeros_(self.gate)
 
     def forward(
@@ -87,16 +88,17 @@ class ParticipatoryScorer(nn.Module):
         with torch.autocast(texture.device.type, enabled=False):
             rows = texture.flatten(1).T
             cells = self.texture_projection(rows if encoded is None else rows[encoded])
+            features = [normalised(feature) for feature in features]
             for feature, projection in zip(features, self.feature_projections, strict=True):
-                cells = cells + projection(_normalised(feature))
-            cells = _normalised(cells)  # (cells, hidden)
+                cells = cells + projection(feature)
+            cells = normalised(cells)  # (cells, hidden)
             # Padding may hold anything, NaN too: it must not reach the products.
-            query = _normalised(query.detach().float().masked_fill(~query_mask[..., None], 0))
+            query = normalised(query.detach().float().masked_fill(~query_mask[..., None], 0))
             tokens = self.query_projection(query)  # (Tq, hidden)
             met = self.cell(cells) * self._asked(tokens, query_mask)[..., None, :]
             parts = [cells.expand(met.shape[:-1] + cells.shape[1:]), met]
             if self.matcher is not None:
-                parts.append(self.matcher(features, query, query_mask))
+                parts.append(self.matcher(features, query, query_mask, (height, width), encoded))
             found = F.gelu(self.mix(torch.cat(parts, dim=-1)))
             along = _along_axes(_spread(found, encoded, height * width).unflatten(-2, (height, width))).flatten(-3, -2)
             along = along if encoded is None else along[..., encoded, :]
@@ -130,41 +132,6 @@ class ParticipatoryScorer(nn.Module):
             )
 
 
-class WordMatcher(nn.Module):
-    """How well each cell fits the word of the question that fits it best: late interaction (Khattab and Zaharia 2020, "ColBERT",
-    section 3.2), each word taken with its two neighbours, as a cell shows a few letters that need not begin where a word does.
-
-    Args:
-        feature_sizes: of the features of a cell; query_size: of a word's embedding.
-        size: width of the space in which both are compared, split among `num_heads` comparisons.
-    """
-
-    def __init__(self, feature_sizes: tuple[int, ...], query_size: int, size: int, num_heads: int):
-        super().__init__()
-        self.num_heads = num_heads
-        self.cells = nn.ModuleList(Float32Linear(width, size, bias=False) for width in feature_sizes)
-        self.words = Float32Linear(3 * query_size, size, bias=False)
-
-    def forward(self, features: Sequence[torch.Tensor], query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """(..., cells, 2 * num_heads) float32, 0 where no word fits: how well each cell fits its best word, and the same with
-        what it falls short of the best cell for that word taken off.
-
-        features (cells, size) each; query (..., Tq, query_size), 0 at padding; mask (..., Tq) bool, False there.
-        """
-        projected = [layer(_normalised(feature)) for layer, feature in zip(self.cells, features, strict=True)]
-        cells = _normalised(torch.stack(projected).sum(0).unflatten(-1, (self.num_heads, -1)))
-        before, after = F.pad(query, (0, 0, 1, 0))[..., :-1, :], F.pad(query, (0, 0, 0, 1))[..., 1:, :]
-        words = _normalised(self.words(torch.cat([before, query, after], -1)).unflatten(-1, (self.num_heads, -1)))
-        best = cells.new_zeros(*query.shape[:-2], len(cells), 2 * self.num_heads)
-        for some, asked in zip(words.split(_WORDS_AT_ONCE, -3), mask.split(_WORDS_AT_ONCE, -1), strict=True):
-            if some.shape[-3] and len(cells):
-                fit = torch.einsum("chd,...thd->...cht", cells, some) / math.sqrt(cells.shape[-1])
-                fit = fit.masked_fill(~asked[..., None, None, :], 0)
-                short = fit.amax(-3, keepdim=True) - fit
-                best = torch.maximum(best, torch.cat([fit.amax(-1), (fit - short).amax(-1)], -1))
-        return best
-
-
 def _along_axes(found: torch.Tensor) -> torch.Tensor:
     """(..., h, w, 2 C): the largest of each channel of (..., h, w, C) in a cell's row and column, where its labels stand."""
     in_row, in_column = found.amax(-2, keepdim=True), found.amax(-3, keepdim=True)
@@ -177,7 +144,3 @@ def _spread(rows: torch.Tensor, encoded: torch.Tensor | None, cells: int) -> tor
         return rows
     lowest = rows.detach().amin(-2, keepdim=True)
     return lowest.expand(*rows.shape[:-2], cells, -1).index_copy(-2, encoded, rows)
-
-
-def _normalised(features: torch.Tensor) -> torch.Tensor:
-    return F.layer_norm(features.float(), features.shape[-1:])

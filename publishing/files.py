@@ -20,6 +20,7 @@ CODE_FILES = (
     "knowing.py",
     "layer.py",
     "looking.py",
+    "matching.py",
     "modeling_arrcoc_qwen.py",
     "overlay.py",
     "participating.py",

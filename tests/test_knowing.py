@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from arrcoc import participating
+from arrcoc import matching
 from arrcoc.knowing import (
     InformationScorer,
     PerspectivalScorer,
@@ -15,7 +15,8 @@ from arrcoc.knowing import (
     saliency_prior,
     stroke_density,
 )
-from arrcoc.participating import ParticipatoryScorer, WordMatcher
+from arrcoc.matching import PhraseMatcher, WordMatcher
+from arrcoc.participating import ParticipatoryScorer
 from arrcoc.texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 GRIDS = [(1, 1), (1, 113), (113, 1), (7, 9), (128, 128)]
@@ -418,18 +419,19 @@ def test_padding_of_the_question_changes_nothing(side, padding):
 
 def test_a_cell_is_compared_with_the_word_that_fits_it_best():
     """By hand: cells and words as they are, at mean 0 and variance 1, no neighbours."""
-    matcher = WordMatcher((4,), 4, 4, num_heads=1)
+    torch.manual_seed(0)
+    matcher = WordMatcher((4,), 4, 4, num_heads=1, phrase_size=3)
     with torch.no_grad():
         matcher.cells[0].weight.copy_(torch.eye(4))
         matcher.words.weight.copy_(torch.cat([torch.zeros(4, 4), torch.eye(4), torch.zeros(4, 4)], -1))
     cells, words = torch.randn(6, 4), torch.randn(2, 3, 4)
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    met = matcher((cells,), words * mask[..., None], mask)
-    assert met.shape == (2, 6, 2)
+    met = matcher((cells,), words * mask[..., None], mask, (2, 3))
+    assert met.shape == (2, 6, 5)
     for question, asked, found in zip(words, (2, 3), met, strict=True):
         fit = normal(cells) @ normal(question[:asked]).T / 2
         expected = torch.stack([fit.amax(-1), (2 * fit - fit.amax(0)).amax(-1)], -1).clamp_min(0)
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)  # of the norm
+        torch.testing.assert_close(found[:, :2], expected, atol=1e-4, rtol=0)  # of the norm
 
 
 def normal(rows: torch.Tensor) -> torch.Tensor:
@@ -438,18 +440,63 @@ def normal(rows: torch.Tensor) -> torch.Tensor:
 
 def test_words_are_compared_with_their_neighbours_and_a_long_question_as_a_short_one(monkeypatch):
     torch.manual_seed(0)
-    matcher = WordMatcher((4, 3), 5, 8, num_heads=2)
+    matcher = WordMatcher((4, 3), 5, 8, num_heads=2, phrase_size=3)
     features, words, mask = (
         (torch.randn(6, 4), torch.randn(6, 3)),
         torch.randn(150, 5),
         torch.ones(150, dtype=torch.bool),
     )
-    met = matcher(features, words, mask)
-    assert (matcher(features, words.flip(0), mask) - met).abs().max() > 1e-2  # the same words in another order
-    monkeypatch.setattr(participating, "_WORDS_AT_ONCE", 1000)
-    torch.testing.assert_close(matcher(features, words, mask), met, atol=1e-6, rtol=0)
-    assert torch.equal(matcher(features, words[:0], mask[:0]), torch.zeros(6, 4))
-    assert torch.equal(matcher(features, words * 0, mask & False), torch.zeros(6, 4))
+    met = matcher(features, words, mask, (2, 3))
+    assert (matcher(features, words.flip(0), mask, (2, 3)) - met).abs().amax(0).min() > 1e-2  # in another order
+    for pairs in (1, 6 * 7, 6 * 149):
+        monkeypatch.setattr(matching, "_PAIRS_AT_ONCE", pairs)
+        torch.testing.assert_close(matcher(features, words, mask, (2, 3)), met, atol=1e-6, rtol=0)
+    assert torch.equal(matcher(features, words[:0], mask[:0], (2, 3)), torch.zeros(6, 7))
+    assert torch.equal(matcher(features, words * 0, mask & False, (2, 3)), torch.zeros(6, 7))
+
+
+def diagonal() -> PhraseMatcher:
+    """One that asks whether the next cell fits the next word, whatever the words are there for."""
+    phrases = PhraseMatcher(4, num_heads=1, size=1)
+    with torch.no_grad():
+        for parameter in phrases.parameters():
+            parameter.zero_()
+        phrases.together.weight[0, 0, 1, 3] = phrases.together.weight[0, 0, 2, 4] = 1.0
+    return phrases
+
+
+def test_words_that_follow_each_other_are_found_in_cells_that_do():
+    """By hand: cell 1 fits word 2, and the cell to its right word 3; cell 5, which ends a row, word 2, and the next row word 3."""
+    fit = torch.zeros(9, 1, 6)
+    fit[1, 0, 2] = fit[2, 0, 3] = fit[5, 0, 2] = fit[6, 0, 3] = 1.0
+    found = diagonal()(fit, torch.zeros(6, 1), torch.ones(6, dtype=torch.bool), (3, 3), None)
+    expected = torch.nn.functional.gelu(torch.tensor([2.0, 1.0]))
+    assert found.shape == (9, 1, 6)
+    assert found[1, 0, 2] == expected[0]
+    assert found[5, 0, 2] == expected[1]
+
+
+def test_phrases_of_cells_encoded_in_part_stand_where_they_stand():
+    """A cell that is left out fits no word, and parts its neighbours."""
+    fit = torch.rand(9, 1, 6)
+    encoded = torch.tensor([0, 1, 4, 5, 8])
+    left_out = torch.ones(9, dtype=torch.bool).index_fill(0, encoded, False)
+    arguments = torch.zeros(6, 1), torch.ones(6, dtype=torch.bool), (3, 3)
+    whole = diagonal()(fit.masked_fill(left_out[:, None, None], 0), *arguments, None)
+    assert torch.equal(diagonal()(fit[encoded], *arguments, encoded), whole[encoded])
+
+
+def test_what_a_word_is_there_for_hangs_on_the_words_around_it():
+    torch.manual_seed(0)
+    phrases, words, mask = PhraseMatcher(4, 1, 8), torch.randn(30, 4), torch.ones(30, dtype=torch.bool)
+    changed = words.index_fill(0, torch.tensor([12]), 5.0)
+    moved = (phrases.parts(words, mask) - phrases.parts(changed, mask)).abs().amax(-1) > 1e-6
+    assert moved.nonzero().flatten().tolist() == [n for n in range(30) if abs(n - 12) <= 13 and n - 12 in reach()]
+
+
+def reach() -> set[int]:
+    """How far words are from those that change what they are there for: a step of 1, 3 and 9 words at most."""
+    return {one + three + nine for one in (-1, 0, 1) for three in (-3, 0, 3) for nine in (-9, 0, 9)}
 
 
 def test_participation_works_on_one_feature():
@@ -541,10 +588,10 @@ def test_participation_refuses_heads_that_do_not_divide():
 
 
 def test_participation_is_light_on_the_largest_model():
-    """4 * 4096 -> 64 + 256 from visual tokens and DeepStack, 4096 -> 64 and three words -> 256 from the question: 8.7 million
+    """4 * 4096 -> 64 + 256 from visual tokens and DeepStack, 4096 -> 64 + 32 and three words -> 256 from the question: 8.8 million
     parameters, a thousandth of 8B."""
     scorer = ParticipatoryScorer(13, [4096] * 4, 4096)
-    assert sum(parameter.numel() for parameter in scorer.parameters()) < 8_800_000
+    assert sum(parameter.numel() for parameter in scorer.parameters()) < 8_900_000
 
 
 def _assert_gradients(scorer: torch.nn.Module, score, at_first: set[str]) -> None:

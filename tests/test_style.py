@@ -12,7 +12,15 @@ from arrcoc.upload import CODE_FILES
 ROOT = Path(__file__).resolve().parents[1]
 THIRD_PARTY = {"torch", "transformers", "huggingface_hub", "numpy", "PIL", "packaging"}
 # Pure tensor code; the one exception is the picture of an allocation, loaded when it is asked for.
-TORCH_ALONE = ("texture.py", "knowing.py", "participating.py", "reading.py", "balancing.py", "attending.py")
+TORCH_ALONE = (
+    "texture.py",
+    "knowing.py",
+    "participating.py",
+    "matching.py",
+    "reading.py",
+    "balancing.py",
+    "attending.py",
+)
 LOADED_LATE = {"attending.py": {"overlay"}}
 ENTRY_FILES = ("configuration_arrcoc.py", "processing_arrcoc.py", "modeling_arrcoc_qwen.py")
 OUTSIDE = {"training", "evaluation", "benchmarks", "demo", "publishing", "tests", "upload"}
