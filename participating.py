@@ -47,7 +47,7 @@ class ParticipatoryScorer(nn.Module):
         self.matcher = None
         if compares_words:
             self.matcher = WordMatcher(self.feature_sizes, query_size, 4 * hidden_size, num_heads, hidden_size // 2)
-        compared = self.matcher.out_features if compares_words else 0
+        compared = 0 if self.matcher is None else self.matcher.out_features
         self.mix = Float32Linear(3 * hidden_size + compared, hidden_size)
         self.relate = Float32Linear(3 * hidden_size, hidden_size)
         self.score = Float32Linear(hidden_size, 1)
