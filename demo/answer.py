@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from transformers import PreTrainedConfig, pipeline
 
-from arrcoc.picture import open_picture
 from upload import DEFAULT_CHECKPOINT, ROOT
 
 HERE = Path(__file__).parent
@@ -128,7 +127,7 @@ def common_cells(first, second) -> float:
 
 def show(pipe, path: str, questions: list[str], budget, max_new_tokens: int, out: Path) -> None:
     """Answers each question about the picture at both budgets, prints what it cost, and saves one overlay per question."""
-    image = open_picture(path)
+    image = ImageOps.exif_transpose(Image.open(path))
     enlarge = max(1, OVERLAY_SIDE // max(image.size))
     shown = image.resize((image.width * enlarge, image.height * enlarge), Image.Resampling.NEAREST)
     allocations = []
