@@ -253,9 +253,11 @@ def test_a_run_ends_with_its_results_as_json(finished, capsys):
 
 
 def test_what_is_there_is_not_measured_again(finished, monkeypatch, capsys):
-    _, arguments = finished
+    out, arguments = finished
+    kept = {path: path.read_bytes() for path in out.glob("*.json")}
     monkeypatch.setattr(prefill, "measure", lambda *_: pytest.fail("measured again"))
     call(arguments, capsys)
+    assert {path: path.read_bytes() for path in out.glob("*.json")} == kept
 
 
 def test_a_stopped_run_goes_on_where_it_was(finished, monkeypatch, capsys):

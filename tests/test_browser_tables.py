@@ -33,4 +33,5 @@ def test_answers_stand_in_their_boxes(tmp_path, monkeypatch, capsys):
         grey = np.asarray(example.image.convert("L"), dtype=int)
         for left, top, right, bottom in example.evidence:
             assert np.ptp(grey[top:bottom, left:right]) > 50
+            assert (right - left) * (bottom - top) < 240 * 160 / 4  # one cell of the table, not all of it
     assert len({example.image.tobytes() for example in examples}) == 8

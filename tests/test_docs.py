@@ -182,7 +182,7 @@ def expected_of(block: Block) -> str | None:
 
 @pytest.mark.parametrize("block", blocks("python"), ids=named)
 def test_python_compiles(block):
-    ast.parse(block.text, block.name)
+    assert ast.parse(block.text, block.name).body, f"{block.name} has no statement"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_blocks_that_are_not_run(block):
 
 def test_json_is_json():
     for block in blocks("json"):
-        json.loads(block.text)
+        assert json.loads(block.text), f"{block.name} is empty"
 
 
 def test_every_block_is_of_a_known_kind():

@@ -393,6 +393,7 @@ metric_list:
     higher_is_better: true
 """
 PAGES = 6
+HALF = 0.5 + 1e-9  # lmms-eval counts an answer of which exactly half is wrong, the paper of ANLS does not
 # What the class does beyond a good run, printed as JSON: it is imported where lmms-eval changes nothing for other tests.
 SCRIPT = """
 import json, os, sys
@@ -482,24 +483,24 @@ def test_the_command_on_a_local_task(installed, checkpoint, model, processor, ta
         "--device",
         "cpu",
     ]
-    call += ["--tasks", "drawn_pages", "--include-path", str(tasks), "--budgets", "0.25", "--batch-size", "4"]
+    call += ["--tasks", "drawn_pages", "--include-path", str(tasks), "--budgets", "0.1", "--batch-size", "4"]
     call += ["--dtype", "float32"]
     done = subprocess.run(call, env=installed, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     rows = {row["method"]: row for row in table.read(out)}
     assert {name: row["questions"] for name, row in rows.items()} == dict.fromkeys(("stock", "arrcoc", "resize"), PAGES)
     assert rows["stock"]["visual_token_share"] == 1
-    assert max(rows["arrcoc"]["visual_token_share"], rows["resize"]["visual_token_share"]) < 0.26
+    assert max(rows["arrcoc"]["visual_token_share"], rows["resize"]["visual_token_share"]) < 0.11
     from evaluation.metrics import anls
 
     examples = load_examples("world", limit=PAGES)
     for method, row in rows.items():
-        condition = Condition(method, None if method == "stock" else 0.25)
+        condition = Condition(method, None if method == "stock" else 0.1)
         chats = [[{"role": "user", "content": [{"type": "image", "image": e.image}, {"type": "text", "text": e.question}]}]
                  for e in examples]  # fmt: skip
         settings = {"max_new_tokens": 24, "do_sample": False, "num_beams": 1}
         replies = [ask(model, processor, condition, [asked], settings)[0] for asked in chats]
-        scores = [anls(reply.text, e.answers) for reply, e in zip(replies, examples, strict=True)]
+        scores = [anls(reply.text, e.answers, HALF) for reply, e in zip(replies, examples, strict=True)]
         assert row["score"] == pytest.approx(sum(scores) / PAGES, abs=1e-6), method
     results = {path: path.stat().st_mtime_ns for path in out.glob("**/*_results.json")}
     assert len(results) == 3

@@ -46,7 +46,7 @@ def _ink(example) -> float:
     return min(int(np.ptp(grey[t:b, left:r])) for left, t, r, b in example.evidence)
 
 
-def test_archive_is_read_alike_packed_and_untar_of(tmp_path):
+def test_archive_is_read_alike_packed_and_unpacked(tmp_path):
     packed = tar_of(tmp_path, archive_files())
     for name, content in archive_files().items():
         file = tmp_path / "open" / name
