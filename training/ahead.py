@@ -14,13 +14,14 @@ import torch
 from tqdm.auto import tqdm
 
 from arrcoc.encoding import encode_cells
-from arrcoc.looking import Glance, choose_to_encode
+from arrcoc.looking import Glance, choose_to_encode, patch_contrast
 from arrcoc.placement import merged_grids
 from training.language_pass import full_pass, prefixed, rows_alone
 from training.scorers import Scored, blind_query, encode_once
 from training.signals import evidence_target
 
 PARTS = (0.25, 0.5)  # of its cells: how much of a page that is encoded in part
+AUTO = 0.25  # of the pages in part: how many are encoded as "auto" chooses
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +139,15 @@ def _in_part(model, batch, page: EncodedPage, random: Random, parts: int) -> lis
     chosen = random.sample(range(len(ids)), min(parts, len(ids)))
     if not chosen:
         return []
-    rated = layer.rate(page.glance, model.get_input_embeddings()(ids[chosen]), mask[chosen])
     grid_thw = batch["image_grid_thw"][:1]
     pixels = batch["pixel_values"][: int(grid_thw.prod())]
+    contrast = torch.maximum(page.glance.contrast, patch_contrast(pixels, page.grid[1:]))
+    glance = replace(page.glance, contrast=contrast)
+    rated = layer.rate(glance, model.get_input_embeddings()(ids[chosen]), mask[chosen])
     found = []
     for row, early in zip(chosen, rated.early, strict=True):
-        glance, ratio = replace(rated, early=early), random.uniform(*PARTS)
+        ratio = "auto" if random.random() < AUTO else random.uniform(*PARTS)
+        glance = replace(rated, early=early)
         cells = choose_to_encode(glance, page.grid, ratio, 1, model.config.coverage_floor)
         rows = [] if cells is None else _answerable(page, cells, row)
         if rows:
