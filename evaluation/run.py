@@ -110,6 +110,7 @@ def header_of(options: argparse.Namespace, model, processor, examples, facts: Se
     return {
         **{name: getattr(options, name) for name in ANSWERING},
         "model": model_fingerprint(model),
+        "parameters": model.num_parameters(),
         "processor": processor_fingerprint(processor),
         "baseline_weights": loading.weights_fingerprint(options.baseline_weights, options.methods),
         "data_content": data_fingerprint(examples, [fact.picture for fact in facts]),

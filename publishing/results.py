@@ -70,11 +70,15 @@ def _value(name: str, text: str) -> str | float | None:
     return None if text == "" else float(text)
 
 
-def find_results(source, paths: Sequence[Path] | None, folder: Path = ROOT / "results") -> list[Result]:
+def find_results(
+    source, paths: Sequence[Path] | None, parameters: int, folder: Path = ROOT / "results"
+) -> list[Result]:
     """The runs in `paths`; for None those in `folder` that were made with the model of `source`, which may be none.
 
     Args:
         source: a `staging.Source`.
+        parameters: of its model; runs in `folder` with another number of them are of another one. The model is loaded
+            again, in the dtype that it was measured in, for runs that could be of it alone.
 
     Raises:
         ValueError: one of `paths` is no results file, or its run was made with another model.
@@ -95,7 +99,8 @@ def find_results(source, paths: Sequence[Path] | None, folder: Path = ROOT / "re
             result = read_result(path)
         except ValueError:
             continue
-        if loaded(result.arguments.get("dtype")) == result.arguments.get("model"):
+        arguments = result.arguments
+        if arguments.get("parameters") == parameters and loaded(arguments.get("dtype")) == arguments.get("model"):
             results.append(result)
     return results
 

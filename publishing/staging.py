@@ -120,7 +120,7 @@ def stage_release(
         model = (_write_allocator if allocator_only else _write_whole)(folder, source)
         for name, origin in EXTRAS.items():
             shutil.copyfile(origin, folder / name)
-        _describe(folder, source, model, card.find_results(source, results))
+        _describe(folder, source, model, card.find_results(source, results, model.num_parameters()))
 
     return _write(out, write)
 

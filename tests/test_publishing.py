@@ -239,6 +239,7 @@ def run_of(tmp_path, model, **header):
     lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
     path.write_text("\n".join(lines) + "\n")
     arguments = {"data": "world", "dtype": "float32", "model": model_fingerprint(model), "limit": 8, **header}
+    arguments["parameters"] = model.num_parameters()
     path.with_suffix(".jsonl").write_text(json.dumps({"header": arguments}) + "\n")
     return path
 
@@ -268,13 +269,27 @@ def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
 
 def test_results_of_another_model_are_not_shown(tiny_folder, tiny_model, tmp_path):
     source = staging.Source(str(tiny_folder))
-    path = run_of(tmp_path, tiny_model("pooled"))
+    model = source.load(torch.float32)
+    other = tiny_model("pooled")
+    path = run_of(tmp_path, other)
     with pytest.raises(ValueError, match="measured on another model"):
-        results.find_results(source, [path])
-    assert results.find_results(source, None, tmp_path) == []
+        results.find_results(source, [path], model.num_parameters())
+    assert results.find_results(source, None, other.num_parameters(), tmp_path) == []
+    path = run_of(tmp_path, model)
+    assert [run.path for run in results.find_results(source, None, model.num_parameters(), tmp_path)] == [path]
     (tmp_path / "old.csv").write_text("method,share\nfull,1\n")
     with pytest.raises(ValueError, match="no results of a run"):
-        results.find_results(source, [tmp_path / "old.csv"])
+        results.find_results(source, [tmp_path / "old.csv"], 0)
+
+
+def test_a_model_of_another_size_is_not_loaded_again_for_results_in_the_folder(tmp_path, tiny_model):
+    class Source:
+        def load(self, dtype):
+            pytest.fail("loaded again")
+
+    model = tiny_model()
+    run_of(tmp_path, model)
+    assert results.find_results(Source(), None, model.num_parameters() + 1, tmp_path) == []
 
 
 def test_budgets_are_named_in_words():
