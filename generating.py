@@ -72,6 +72,24 @@ class GeneratingMixin:
             inputs_tensor, model_kwargs, model_input_name, generation_config
         )
 
+    def _expand_inputs_for_generation(
+        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids=None, **model_kwargs
+    ):
+        # Stock shares features out by all placeholders of the prompt, and an image that the cache holds has no features any more.
+        features, position_ids = model_kwargs.get("mm_encoder_outputs"), model_kwargs.get("position_ids")
+        cached = cached_tokens(model_kwargs.get("past_key_values"))
+        whole = input_ids is not None and position_ids is not None and position_ids.shape[-1] == input_ids.shape[-1]
+        if expand_size == 1 or not features or not cached or not whole:
+            return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
+        new = input_ids.clone()
+        new[:, :cached].masked_fill_(new[:, :cached] == self.config.image_token_id, self.config.vision_end_token_id)
+        features = self._expand_multimodal_outputs(new, features, expand_size)
+        model_kwargs["mm_encoder_outputs"] = None
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(
+            expand_size, is_encoder_decoder, input_ids, **model_kwargs
+        )
+        return input_ids, model_kwargs | {"mm_encoder_outputs": features}
+
 
 def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
     """Refuses prompts that `generate()` would otherwise place wrongly or fail on later: pruned images in a prompt of

@@ -274,6 +274,29 @@ def test_two_chats_of_a_batch_go_on_with_a_second_image_each(chunk, tiny_model, 
     assert report("batch of chats continued - uncached", gap) < TOLERANCE
 
 
+def test_beams_of_two_chats_go_on_with_a_second_image_each(tiny_model, make_inputs, page, report):
+    """The first images are in the cache: each beam reads the second image of its own chat."""
+    model = tiny_model()
+    first = make_inputs([page(128, 96), page(96, 96, 1)], token_budget=8)
+    more = make_inputs([page(64, 96, 5), page(96, 64, 6)], "which shape is red?", token_budget=8)
+    everything = extended(first, more["input_ids"], more)
+    expected = generate(model, everything, num_beams=2)
+    cache = model(**first, use_cache=True).past_key_values
+    cache.batch_repeat_interleave(2)
+    resumed = generate(model, everything, past_key_values=cache, num_beams=2)
+    gap = torch.stack([(a - b).abs().max() for a, b in zip(expected.logits, resumed.logits, strict=True)]).max()
+    assert report("beams of chats continued - uncached", gap) < TOLERANCE
+    alone = make_inputs([page(128, 96)], token_budget=8)
+    one = extended(alone, more["input_ids"][:1], make_inputs([page(64, 96, 5)], "which shape is red?", token_budget=8))
+    cache = model(**alone, use_cache=True).past_key_values
+    cache.batch_repeat_interleave(2)
+    resumed = generate(model, one, past_key_values=cache, num_beams=2)
+    gap = torch.stack(
+        [(a - b).abs().max() for a, b in zip(generate(model, one, num_beams=2).logits, resumed.logits, strict=True)]
+    ).max()
+    assert report("beams of a chat continued - uncached", gap) < TOLERANCE
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_decoding_by_hand_equals_one_pass_whatever_runs_in_between(
