@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
@@ -55,6 +55,16 @@ class Allocation:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def to(self, device) -> "Allocation":
+        """The plan with all of its tensors on `device`."""
+        if self.positions.device == torch.device(device):
+            return self
+        moved = {
+            name: getattr(self, name).to(device) for name in ("positions", "relevance", "level", "depth", "cell_token")
+        }
+        maps = ({name: value.to(device) for name, value in part.items()} for part in (self.scores, self.tensions))
+        return replace(self, **moved, **dict(zip(("scores", "tensions"), maps, strict=True)))
 
     @property
     def is_full(self) -> bool:

@@ -171,7 +171,7 @@ class SeeingMixin:
         glances: list[Glance] = []
         for number, again in enumerate(same):
             seen = glances[-1] if again else self._look(asked, number, texture_images.device)
-            glances.append(self.arrcoc.rate(seen, self._query(asked, number)))
+            glances.append(self.arrcoc.rate(seen, self._query(asked, number).to(seen.texture.device)))
         return glances
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
@@ -186,7 +186,7 @@ class SeeingMixin:
         views = self._views(encoded_images, call)
         decisions = self._decide(encoded_images.vision, call, encoded_images.glances, views, skip_full=False)
         return [
-            decision.allocation if view is None else view.beside(decision.allocation)
+            decision.allocation if view is None else view.beside(decision.allocation.to(view.positions.device))
             for decision, view in zip(decisions, views, strict=True)
         ]
 
@@ -224,9 +224,14 @@ class SeeingMixin:
                 "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor, or pass "
                 "as many placeholders as the image has cells"
             )
-        image = asked.texture_images[number].to(device)
-        glance = self.arrcoc.look(image, asked.grids[number])
+        device = self._scoring_device(device)
+        glance = self.arrcoc.look(asked.texture_images[number].to(device), asked.grids[number])
         return self.arrcoc.rate(glance, self._query(asked, number).to(device)) if early else glance
+
+    def _scoring_device(self, device) -> torch.device:
+        """The allocator's, which a `device_map` may put apart from the vision tower's `device`; that where it is offloaded."""
+        own = next(self.arrcoc.parameters()).device
+        return device if own.type == "meta" else own
 
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
         """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on no question, and is enough for every
@@ -251,7 +256,7 @@ class SeeingMixin:
                 view = coarse_view(patches[number], grid, fine, self.config.coarse_view_share, self.visual)
                 views[number], fine = view, fine - (0 if view is None else len(view))
             if asked.encode_ratio == "auto":
-                seen = patch_contrast(patches[number], grid[1:])
+                seen = patch_contrast(patches[number], grid[1:]).to(glance.contrast.device)
                 glance = replace(glance, contrast=torch.maximum(glance.contrast, seen))
             if asked.encode_ratio != 1.0 and not (full and asked.counts):
                 least, floor = fine or 1, self.config.coverage_floor
@@ -322,11 +327,11 @@ class SeeingMixin:
             if full and skip_full:
                 outputs.append(None)
                 continue
-            device = merger_inputs[number].device
+            device = self._scoring_device(merger_inputs[number].device)
             glance = self._look(asked, number, device) if glances[number] is None else glances[number]
             levels = [vision.pooler_output[number], *(level[number] for level in vision.deepstack_features)]
-            query = self._query(asked, number).to(device)
-            outputs.append(self.arrcoc(None, grid, budget, merger_inputs[number], levels, query, glance))
+            levels, query = [level.to(device) for level in levels], self._query(asked, number).to(device)
+            outputs.append(self.arrcoc(None, grid, budget, merger_inputs[number].to(device), levels, query, glance))
         return outputs
 
     def keep(self, vision_output, decisions: list[ARRCOCOutput | None], views: list[CoarseView | None] | None = None):
@@ -343,12 +348,15 @@ class SeeingMixin:
                 levels.append(deepstack)
                 offsets.append(torch.zeros(len(tokens), 3, dtype=torch.long, device=tokens.device))
                 continue
-            plan, encoded = decision.allocation, None if decision.glance is None else decision.glance.cells
+            plan = decision.allocation.to(tokens.device)
+            encoded = None if decision.glance is None else decision.glance.cells
+            encoded = None if encoded is None else encoded.to(tokens.device)
             tokens, deepstack = apply_to_tokens(plan, tokens, encoded), apply_to_deepstack(plan, deepstack, encoded)
             if self.arrcoc.adapter is not None:
-                tokens = self.arrcoc.adapter(tokens, plan.level)
+                adapted = self.arrcoc.adapter(tokens.to(decision.allocation.level.device), decision.allocation.level)
+                tokens = adapted.to(tokens.device)
             if decision.gates is not None:
-                tokens = tokens * decision.gates[:, None].to(tokens.dtype)
+                tokens = tokens * decision.gates[:, None].to(tokens)
             view = None if views is None else views[number]
             if view is not None:
                 tokens = torch.cat([view.tokens, tokens])

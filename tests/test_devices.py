@@ -83,6 +83,26 @@ def test_answers_are_those_of_the_cpu(mode, model, far, asked):
     assert torch.equal(near(answers), tokens)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_allocator_may_stand_on_a_device_of_its_own(mode, model, far, asked):
+    """As a `device_map` over several GPUs puts it."""
+    budget, spending = MODES[mode]
+    inputs = asked(budget)
+    logits = model(**inputs, **spending).logits
+    apart = copy.copy(far)
+    apart._modules = dict(far._modules)
+    apart.model = copy.copy(far.model)
+    apart.model._modules = dict(far.model._modules) | {"arrcoc": model.model.arrcoc}
+    with far_device() as mixed:
+        moved = inputs.to(FAR)
+        found = apart(**moved, **spending).logits
+        plan = apart.allocate(**{name: moved[name] for name in (*ALLOCATES, "image_token_counts")}, **spending)[0]
+    assert mixed == []
+    assert found.device == FAR
+    assert plan.relevance.device == (FAR if "foveated" in mode else torch.device("cpu"))
+    torch.testing.assert_close(near(found), logits, rtol=0, atol=1e-4)
+
+
 def test_plans_and_encoded_images_stay_on_the_device(model, far, asked):
     inputs = asked(12)
     own = {name: inputs[name] for name in (*ALLOCATES, "image_token_counts")}
