@@ -387,7 +387,9 @@ def download(url: str, name: str, limits: Limits) -> bytes:
     resolves otherwise the second time leads into the server's own network. Proxies are not used, because they would hide it.
     """
 
-    def check_peer(event: str, info: dict):
+    def watch(event: str, info: dict):
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            _stop_at(end, info["return_value"])
         if event == "connection.connect_tcp.complete" and not limits.private_addresses:
             peer = info["return_value"].get_extra_info("server_addr")[0]
             if not ipaddress.ip_address(peer).is_global:
@@ -406,9 +408,7 @@ def download(url: str, name: str, limits: Limits) -> bytes:
             httpx.Client(
                 timeout=limits.fetch_seconds, follow_redirects=True, max_redirects=3, trust_env=False
             ) as client,
-            client.stream(
-                "GET", url, headers={"Accept-Encoding": "identity"}, extensions={"trace": check_peer}
-            ) as response,
+            client.stream("GET", url, headers={"Accept-Encoding": "identity"}, extensions={"trace": watch}) as response,
         ):
             if response.status_code != 200:
                 raise ValueError(f"{name} can't be fetched: its server answered {response.status_code}; check the URL")
@@ -416,11 +416,25 @@ def download(url: str, name: str, limits: Limits) -> bytes:
                 content += block
                 if len(content) > limits.picture_bytes:
                     raise ValueError(f"{name} has more than {limits.picture_bytes} bytes; send a smaller one")
-                if time.monotonic() > end:
-                    raise ValueError(f"{name} did not arrive within {limits.fetch_seconds:g} seconds; {_SEND}")
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise ValueError(f"{name} did not arrive within {limits.fetch_seconds:g} seconds; {_SEND}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         what = str(error) or type(error).__name__
         raise ValueError(
             f"{name} can't be fetched ({what}); check the URL, or send the picture as a data URL"
         ) from error
     return bytes(content)
+
+
+def _stop_at(end: float, stream):
+    """Lets `read` of a connection's stream raise `TimeoutError` from `end` on: httpx limits each read alone, and a server may send
+    headers and body byte by byte."""
+    read = stream.read
+
+    def read_in_time(max_bytes: int, timeout: float | None = None) -> bytes:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return read(max_bytes, left if timeout is None else min(left, timeout))
+
+    stream.read = read_in_time

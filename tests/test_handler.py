@@ -66,6 +66,13 @@ class Site(BaseHTTPRequestHandler):
             self.send_error(404)
         else:
             self.send_response(200)
+            for number in range(100 if self.path == "/slow_headers.png" else 0):
+                self.send_header(f"X-Header-{number}", "0")
+                try:
+                    self.flush_headers()
+                    time.sleep(0.02)
+                except OSError:
+                    return
             self.end_headers()
             for number in range(len(content) if self.path == "/slow.png" else 1):
                 try:
@@ -86,7 +93,8 @@ def site(page, tmp_path_factory):
     secret = tmp_path_factory.mktemp("disk") / "picture.png"
     page().save(secret)
     server.files = {f"/{seed}.png": png(page(128, 96, seed)) for seed in range(5)}
-    server.files |= {"/slow.png": png(page()), "/page.html": b"<html>", "/large.png": png(page()) + bytes(3_000_000)}
+    server.files |= {"/slow.png": png(page()), "/slow_headers.png": png(page())}
+    server.files |= {"/page.html": b"<html>", "/large.png": png(page()) + bytes(3_000_000)}
     server.leads = {"/to/picture": "/0.png", "/to/file": f"file://{secret}", "/to/self": "/to/self"}
     server.address = f"http://127.0.0.1:{server.server_port}"
     server.secret = secret
@@ -449,6 +457,8 @@ def test_a_download_that_is_too_large_or_too_slow_is_stopped(module, site):
         module.open_picture(f"{site.address}/large.png", "picture 1", limits)
     with pytest.raises(ValueError, match=r"did not arrive within 0\.5 seconds"):
         module.open_picture(f"{site.address}/slow.png", "picture 1", limits)
+    with pytest.raises(ValueError, match=r"did not arrive within 0\.5 seconds"):
+        module.open_picture(f"{site.address}/slow_headers.png", "picture 1", limits)
 
 
 def test_the_servers_own_network_is_out_of_reach(module, site):
