@@ -350,14 +350,34 @@ def test_results_of_another_form_are_refused_by_name(change, tmp_path, capsys):
 
 def test_a_run_is_finished_by_its_results_alone(tmp_path):
     wanted = {"model_args": RESULT["config"]["model_args"], "limit": None}
-    assert not run.finished(tmp_path, wanted)
+    assert not run.finished(tmp_path, wanted, {})
     path = write_result(tmp_path, "a")
-    assert run.finished(tmp_path, wanted)
+    assert run.finished(tmp_path, wanted, {})
     with pytest.raises(ValueError, match="is of other arguments"):
-        run.finished(tmp_path, wanted | {"limit": 8})
+        run.finished(tmp_path, wanted | {"limit": 8}, {})
     path.write_text(path.read_text()[:100])
-    assert not run.finished(tmp_path, wanted)
+    assert not run.finished(tmp_path, wanted, {})
     assert not path.exists()
+
+
+def test_an_allocator_that_was_trained_anew_under_its_name_is_another(tmp_path, monkeypatch):
+    folder, allocator = tmp_path / "model", tmp_path / "allocator.safetensors"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    allocator.write_bytes(b"one")
+    _, options = run.parse(["--model", str(folder), "--allocator", str(allocator), "--out", str(tmp_path / "out")])
+    ours, stock = Condition("arrcoc", 0.25), Condition("stock")
+    wanted = {"model_args": RESULT["config"]["model_args"], "limit": None}
+    path = write_result(tmp_path, "a")
+    (path.parent / run.FILES).write_text(json.dumps(run.contents(options, ours)))
+    assert run.finished(path.parent, wanted, run.contents(options, ours))
+    before = run.contents(options, stock)
+    allocator.write_bytes(b"another")
+    assert run.contents(options, stock) == before
+    with pytest.raises(ValueError, match=r"results of another .*allocator\.safetensors; pass --restart"):
+        run.finished(path.parent, wanted, run.contents(options, ours))
+    (folder / "config.json").write_text('{"changed": 1}')
+    assert run.contents(options, stock) != before
 
 
 def test_the_project_names_the_entry_point():

@@ -7,6 +7,8 @@ same command goes on after a kill, and one that names more tasks or budgets adds
 """
 
 import argparse
+import functools
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -26,6 +28,8 @@ from evaluation.loading import count
 DEFAULT_METHODS = ["stock", "arrcoc", "resize"]
 BUDGETS = "0.33,0.25,0.22,0.11,0.1"
 PACKAGES = ("lmms-eval", "transformers", "torch")  # whose releases stand at the head of a run's log
+FILES = "made_with.json"  # in a run's folder: the files that it read
+MODEL_FILES = ("*.safetensors", "*.json")  # of a local model
 TAIL = 15  # lines of a failed run's log that are shown
 
 
@@ -101,11 +105,26 @@ def command(options: argparse.Namespace, task: str, condition: Condition, folder
     return call + [text for name, value in more.items() if value is not None for text in (name, str(value))]
 
 
-def finished(folder: Path, wanted: dict) -> bool:
-    """Whether `folder` has the results of a run with these `config` entries; leftovers of a killed run are removed.
+def contents(options: argparse.Namespace, condition: Condition) -> dict[str, str]:
+    """SHA-256 of the files that a run reads: the allocator's, and those of a local model."""
+    model = Path(options.model)
+    files = [file for ending in MODEL_FILES for file in sorted(model.glob(ending))] if model.is_dir() else []
+    if options.allocator is not None and condition.method != "stock":
+        files.append(options.allocator)
+    return {str(file): _sha256(file.resolve(), file.stat().st_mtime_ns) for file in files}
+
+
+@functools.cache
+def _sha256(file: Path, changed: int) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def finished(folder: Path, wanted: dict, files: dict[str, str]) -> bool:
+    """Whether `folder` has the results of a run with these `config` entries and `contents`; leftovers of a killed run are removed.
 
     Raises:
-        ValueError: there are results of other arguments.
+        ValueError: there are results of other arguments, or of files that have changed since.
     """
     done = False
     for path in sorted(folder.glob("**/*_results.json")):
@@ -117,26 +136,31 @@ def finished(folder: Path, wanted: dict) -> bool:
         if {name: config.get(name) for name in wanted} != wanted:
             raise ValueError(f"{path} is of other arguments ({config['model_args']}); pass --restart, or another --out")
         done = True
+    made_with = folder / FILES
+    if done and made_with.exists() and (told := json.loads(made_with.read_text(encoding="utf-8"))) != files:
+        changed = sorted(name for name in told.keys() | files.keys() if told.get(name) != files.get(name))
+        raise ValueError(f"{folder} has results of another {changed[0]}; pass --restart, or another --out")
     return done
 
 
 def run(options: argparse.Namespace, task: str, condition: Condition) -> str | None:
     """Runs one condition on one task unless it is finished; why it failed, or None. `ValueError` as `finished`."""
     folder = options.out / task / condition.folder
-    wanted = {"model_args": model_args(options, condition), "limit": options.limit}
+    wanted, files = {"model_args": model_args(options, condition), "limit": options.limit}, contents(options, condition)
     if options.restart:
         for path in folder.glob("**/*_results.json"):
             path.unlink()
-    if finished(folder, wanted):
+    if finished(folder, wanted, files):
         return None
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILES).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
     log = folder / "log.txt"
     call = command(options, task, condition, folder)
     with open(log, "w", encoding="utf-8") as file:
         versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
         print(", ".join(versions), shlex.join(call), sep="\n", file=file, flush=True)
         code = subprocess.run(call, stdout=file, stderr=file, env=os.environ | {"PYTHONUNBUFFERED": "1"}).returncode
-    if finished(folder, wanted):  # lmms-eval ends with 0 after an error too
+    if finished(folder, wanted, files):  # lmms-eval ends with 0 after an error too
         return None
     tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL:])
     return f"{task}, {condition.title} at {condition.budget}: no results, exit code {code}. The end of {log}:\n{tail}"
