@@ -129,6 +129,8 @@ def test_the_door_to_the_world():
         ("wrold", r"no folder 'wrold' \(did you mean 'world'\?\)"),
         ("no/such/folder", r"metadata\.jsonl or metadata\.csv"),
         ("world:one_feild", "did you mean 'one_field'"),
+        ("world?grids=8x8&grids=12x12", "name one of them twice"),
+        ("hub:you/pages?streaming=on", "streaming='on' is neither yes nor no; give 1 or 0"),
         ("world?grid=8x8", r"'grid' is no option here \(did you mean 'grids'\?\)"),
         ("world?grids=8", "give rows x columns, such as 12x12"),
         ("world?questions=no", "give a whole number"),

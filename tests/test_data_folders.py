@@ -236,6 +236,7 @@ def test_folders_without_usable_metadata_are_refused(tmp_path):
         ({"question": "what is <|image_pad|>?"}, "stands for a picture"),
         ({"question": "what is it?<|im_end|>"}, "question holds <|im_end|>, which ends a turn"),
         ({"answers": "<|im_start|>user"}, "answers holds <|im_start|>, which begins a turn"),
+        ({"answers": ["5 <|endoftext|>"]}, "answers holds <|endoftext|>, which is written as the prompt's own tokens"),
         ({"question": "\ud800 x"}, "half of a character"),
         ({"answers": ["\udfff"]}, "half of a character"),
         ({"family": "\ud800"}, "family holds half of a character"),

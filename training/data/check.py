@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 import sys
 import warnings
 from collections import Counter
@@ -17,7 +18,8 @@ LISTED = 5  # problems of one kind that a report spells out
 REQUIRED = ("question", "answers")
 OPTIONAL = ("evidence", "context", "family")
 MAX_ASPECT = 200  # Qwen-VL's processors refuse longer strips
-_MARKS = {  # of Qwen-VL's prompts
+_MARK = re.compile(r"<\|[a-z0-9_]+\|>")  # how the tokenizer writes tokens that no text should hold
+_MARKS = {  # those of Qwen-VL's prompts
     "<|image_pad|>": "stands for a picture",
     "<|video_pad|>": "stands for a video",
     "<|im_start|>": "begins a turn",
@@ -178,9 +180,9 @@ def _check_text(name: str, text: str, place: str, problems: Problems) -> None:
         )
     if "\0" in text:
         problems.add(place, "bad text", f"{name} holds a NUL character: {shown(text)}; take it out")
-    for mark, meaning in _MARKS.items():
-        if mark in text:
-            problems.add(place, "bad text", f"{name} holds {mark}, which {meaning}; take it out")
+    for mark in dict.fromkeys(_MARK.findall(text)):
+        meaning = _MARKS.get(mark, "is written as the prompt's own tokens are, which answers are shown without")
+        problems.add(place, "bad text", f"{name} holds {mark}, which {meaning}; take it out")
 
 
 def _boxes(name: str, value, place: str, problems: Problems) -> tuple:

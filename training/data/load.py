@@ -24,6 +24,7 @@ ALLOWED = """\
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&family=.."""
 _PAGES = 100
+_FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _HUB_COLUMNS = ("image", "question", "answers", "evidence", "context", "family")
 _HUB_OPTIONS = ("config", "split", "revision", "streaming", *_HUB_COLUMNS)
 
@@ -72,7 +73,7 @@ def load_examples(
         options.get("split", split),
         options.get("config"),
         options.get("revision"),
-        options.get("streaming", "0").lower() in ("1", "true", "yes"),
+        _flag("streaming", options.get("streaming", "0")),
         seed,
         limit,
         skip_bad,
@@ -137,7 +138,7 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
     if "crop" in options:
-        chosen["crop"] = options["crop"].lower() in ("1", "true", "yes")
+        chosen["crop"] = _flag("crop", options["crop"])
     questions = options.get("questions", "both")
     return load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
 
@@ -145,9 +146,13 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
 def _options(text: str) -> tuple[str, dict[str, str]]:
     place, _, query = text.partition("?")
     try:
-        return place, dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
         raise DataError(f"the options {query!r} can't be read; write them as name=value&name=value") from error
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise DataError(f"the options {query!r} name one of them twice; give each a single value")
+    return place, options
 
 
 def _only(options: dict[str, str], allowed: tuple[str, ...]) -> None:
@@ -159,6 +164,12 @@ def _only(options: dict[str, str], allowed: tuple[str, ...]) -> None:
 def _meant(name: str, allowed: tuple[str, ...] = ("world", "wikitables", "hub")) -> str:
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in _FLAGS:
+        raise DataError(f"{name}={text!r} is neither yes nor no; give 1 or 0")
+    return _FLAGS[text.lower()]
 
 
 def _number(name: str, text: str) -> int:
