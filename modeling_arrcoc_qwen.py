@@ -9,6 +9,7 @@ No selection is kept on the model between calls.
 import inspect
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
@@ -163,10 +164,18 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
         """Loads our own folder or a stock Qwen3-VL checkpoint, and refuses one that is incomplete or not finite.
 
         Raises:
-            ValueError: a tensor of the base is missing, the allocator's are there in part, or a tensor holds NaN or
-                infinity.
+            ValueError: a file of weights can't be read, a tensor of the base is missing, the allocator's are there in part,
+                or a tensor holds NaN or infinity.
         """
-        model, info = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
+        try:
+            model, info = super().from_pretrained(
+                pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
+            )
+        except SafetensorError as error:
+            raise ValueError(
+                f"the weights of {pretrained_model_name_or_path} can't be read ({error}); a file of them is cut off or "
+                "damaged, download or copy it again"
+            ) from error
         if pretrained_model_name_or_path is not None:  # else the caller's own state_dict, which may be partial
             check_loaded(model, info)
         if not any(parameter.device.type == "meta" for parameter in model.model.arrcoc.parameters()):

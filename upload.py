@@ -12,6 +12,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from huggingface_hub.errors import StrictDataclassError
+
 from publishing.files import CODE_FILES, DATA_PATTERNS, DEFAULT_CHECKPOINT, PICTURES, ROOT, files_of, human_size
 
 __all__ = ["CODE_FILES", "DATA_PATTERNS", "DEFAULT_CHECKPOINT", "ROOT", "files_of", "main", "stage"]
@@ -169,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, StrictDataclassError) as error:
         print(f"upload.py {options.verb}: {error}", file=sys.stderr)
         return 1
 

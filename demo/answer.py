@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from PIL import Image, ImageOps
 from transformers import PreTrainedConfig, pipeline
 
@@ -174,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
                 device_map="auto",
             )
             show(pipe, options.image, options.question, options.budget, options.max_new_tokens, options.out)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, StrictDataclassError) as error:
         print(f"demo.answer: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     return 0

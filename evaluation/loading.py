@@ -73,7 +73,7 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
         )
     try:
         options.model_type = AutoConfig.from_pretrained(options.model, trust_remote_code=False).model_type
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, StrictDataclassError) as error:
         parser.error(f"--model {options.model} can't be read; pass a model's folder or Hub id ({_first_line(error)})")
     if options.model_type not in OURS and (options.dials or options.allocator):
         parser.error(f"--set and --allocator change ARR-COC's allocator, which a {options.model_type} model has not")
