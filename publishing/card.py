@@ -1,5 +1,6 @@
 """The model card: `model_card.md` filled from the staged folder, the model and results files."""
 
+import json
 from pathlib import Path
 
 import yaml
@@ -45,7 +46,7 @@ def render(folder: Path, source, model, results: list[measured.Result]) -> str:
         revision=REVISION,
         whole=whole,
         base=base,
-        base_revision=getattr(model.config, "base_revision", None) or source.revision,
+        base_revision=json.loads((folder / "config.json").read_text()).get("base_revision") or source.revision,
         bundled=source.is_bundled,
         parameters=count(parameters),
         allocator_parameters=count(own),

@@ -78,7 +78,7 @@ def find_results(
     Args:
         source: a `staging.Source`.
         parameters: of its model; runs in `folder` with another number of them are of another one. The model is loaded
-            again, in the dtype that it was measured in, for runs that could be of it alone.
+            again, in the dtype that it was measured in, only for the others.
 
     Raises:
         ValueError: one of `paths` is no results file, or its run was made with another model.
@@ -100,7 +100,9 @@ def find_results(
         except ValueError:
             continue
         arguments = result.arguments
-        if arguments.get("parameters") == parameters and loaded(arguments.get("dtype")) == arguments.get("model"):
+        if arguments.get("parameters", parameters) == parameters and loaded(arguments.get("dtype")) == arguments.get(
+            "model"
+        ):
             results.append(result)
     return results
 

@@ -485,12 +485,13 @@ def test_an_allocator_alone_is_put_together_with_its_base(
         name.unlink()
     api.create_repo("me/base")
     commit = hub.repositories["me/base"].commit({path.name: path.read_bytes() for path in base.iterdir()}, "main")
+    hub.repositories["me/base"].tags["v1"] = commit
     hub.repositories["me/base"].commit({"README.md": b"the base has moved on"}, "main")
     save_allocator(model, tmp_path / "trained.safetensors")
     load_allocator(model, tmp_path / "trained.safetensors")  # as rounded as everybody's
 
     out = tmp_path / "out"
-    command = ["stage", out, "--checkpoint", "me/base", "--revision", commit, "--allocator-only"]
+    command = ["stage", out, "--checkpoint", "me/base", "--revision", "v1", "--allocator-only"]
     done = subprocess.run(
         [sys.executable, ROOT / "upload.py", *command, "--allocator", tmp_path / "trained.safetensors"],
         env={**os.environ, **environment(hub, tmp_path)},
@@ -500,6 +501,7 @@ def test_an_allocator_alone_is_put_together_with_its_base(
     assert done.returncode == 0, done.stderr[-2000:]
     config = json.loads((out / "config.json").read_text())
     assert (config["base_model"], config["base_revision"]) == ("me/base", commit)
+    assert f"[me/base](https://huggingface.co/me/base) at `{commit}`" in (out / CARD).read_text()
     assert not list(out.glob("model*.safetensors")) + list(out.glob("tokenizer*"))
     assert contract.problems_of(out) == []
     data = ModelCard((out / CARD).read_text()).data.to_dict()
