@@ -90,7 +90,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
     parser.add_argument("--encode-ratio", type=encode_ratio, default=0.3, help="of two-stage (default: %(default)s)")
     parser.add_argument("--methods", type=methods, default=METHODS, help=f"default: {','.join(METHODS)}")
     parser.add_argument("--batch-sizes", type=counts, default=(1,), help="pictures per batch (default: 1)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=("cpu", "cuda"), default=found, help="(default: cuda, if there is a GPU)")
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="bf16")
     parser.add_argument("--repeats", type=count, default=5, help="timed rounds (default: %(default)s)")
     parser.add_argument("--decode-tokens", type=count, default=8, help="after the first (default: %(default)s)")

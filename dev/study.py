@@ -39,10 +39,13 @@ SIGNALS = (
 
 
 def _without_input(name: str):
-    """Participation with one of its inputs zeroed: "texture", "visual_tokens" or "deepstack"."""
+    """Participation with one of its inputs zeroed: "texture", "visual_tokens" or "deepstack"; stage 1, which has a single level
+    of its own, as it is."""
     plain = ParticipatoryScorer.forward
 
     def forward(self, texture, levels, *rest):
+        if len(levels) == 1:
+            return plain(self, texture, levels, *rest)
         levels = [level * (name != ("deepstack" if number else "visual_tokens")) for number, level in enumerate(levels)]
         return plain(self, texture * (name != "texture"), levels, *rest)
 
@@ -92,10 +95,10 @@ PARTS = {
 @contextlib.contextmanager
 def _encoded_once():
     # the same pages for every run: a seed is of the new parameters, the order and the budgets
-    def encoded(model, collator, source, pages, quiet, unmarked_alone):
-        key = (collator.language, unmarked_alone, pages)
+    def encoded(model, collator, source, pages, quiet, unmarked_alone, parts):
+        key = (collator.language, unmarked_alone, pages, parts)
         if key not in _PAGES:
-            _PAGES[key] = encode_ahead(model, collator, source, pages, quiet, unmarked_alone)
+            _PAGES[key] = encode_ahead(model, collator, source, pages, quiet, unmarked_alone, parts)
         return _PAGES[key]
 
     with mock.patch.object(train_allocator, "encode_ahead", encoded):
@@ -124,7 +127,7 @@ def train_and_measure(options, name: str, seed: int) -> dict:
         seconds = time.perf_counter() - started
         blind = ["--baseline-weights", str(trained.parent), "--methods", "query_blind"]
         asked = blind if scorer == "query_blind" else ["--allocator", str(trained), "--methods", "arrcoc"]
-        rows = run.main(
+        run.main(
             ["--model", options.model, "--data", options.data, "--limit", str(options.limit), "--seed", "3000000",
              *asked, "--budgets", "0.1,0.25", "--timing", "0", "--out", str(out / "measured"), "--set", *dials]
         )  # fmt: skip

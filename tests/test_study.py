@@ -1,0 +1,27 @@
+"""dev.study: short runs that differ in one part, each trained and measured."""
+
+from arrcoc.participating import ParticipatoryScorer
+from dev import study
+
+WORLD = "world:one_field?grids=8x8"
+
+
+def test_a_study_trains_and_measures_every_run_once(checkpoint, tmp_path, capsys):
+    out, plain = tmp_path / "parts.csv", ParticipatoryScorer.forward
+    call = ["parts", "--names", "all", "without visual tokens", "--model", str(checkpoint), "--out", str(out)]
+    call += ["--seeds", "1", "--train-data", WORLD, "--data", WORLD, "--ahead", "2", "--steps", "2", "--limit", "2"]
+    study.main([*call, "--batch-size", "4"])
+    rows = study.read(out)
+    assert [row["name"] for row in rows] == ["all", "without visual tokens"]
+    for row in rows:
+        assert int(row["steps"]) == 2
+        assert all(
+            0 <= float(row[f"{metric} at {k}"]) <= 1
+            for metric in ("evidence_recall", "exact_match")
+            for k in (0.1, 0.25)
+        )
+    assert ParticipatoryScorer.forward is plain
+    written = out.read_bytes()
+    study.main([*call, "--batch-size", "4"])
+    assert out.read_bytes() == written
+    assert capsys.readouterr().out.count("| without visual tokens | 1 |") == 2
