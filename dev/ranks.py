@@ -57,7 +57,7 @@ def pages_of(model, processor, spec: str, seed: int, limit: int, parts: int) -> 
     """The pages of held-out data, whole and in part."""
     source = PictureSource(load_examples(spec, "held_out", seed, limit), seed, questions=32)
     collator = AllocatorCollator(processor, language=False, seed=seed)
-    return encode_ahead(model, collator, source, len(source), parts=parts)
+    return encode_ahead(model, collator, source, len(source), parts=parts, auto=0.0)
 
 
 def main() -> None:

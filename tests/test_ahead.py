@@ -55,11 +55,23 @@ def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make
             assert not torch.allclose(values[0], values[1])
 
 
+def test_pages_in_part_may_be_what_auto_encodes(learner, source, make_processor):
+    model = learner.model
+    collator = AllocatorCollator(make_processor(model), language=False)
+    _, part, _ = encode_ahead(model, collator, source, 1, quiet=True, parts=2, auto=1.0)
+    batch = collator(source.page(0), 0)
+    grid = batch["image_grid_thw"][:1]
+    patches = batch["pixel_values"][: int(grid.prod())]
+    seen = model.encode_images(patches, grid, batch["texture_images"][:1], encode_ratio="auto")
+    assert torch.equal(part.cells, seen.glances[0].cells)
+    assert len(part.evidence) == QUESTIONS  # print is never left out
+
+
 def test_a_page_in_part_is_scored_as_the_model_scores_it_in_two_stages(learner, source, make_processor, monkeypatch):
     monkeypatch.setattr(ahead, "PARTS", (0.4, 0.4))
     model = learner.model
     collator = AllocatorCollator(make_processor(model), language=True)
-    whole, *parts = encode_ahead(model, collator, source, 1, quiet=True, parts=QUESTIONS)
+    whole, *parts = encode_ahead(model, collator, source, 1, quiet=True, parts=QUESTIONS, auto=0.0)
     assert whole.cells is None
     assert len(parts) == QUESTIONS
     batch = collator(source.page(0), 0)

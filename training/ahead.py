@@ -21,7 +21,7 @@ from training.scorers import Scored, blind_query, encode_once
 from training.signals import evidence_target
 
 PARTS = (0.25, 0.5)  # of its cells: how much of a page that is encoded in part
-AUTO = 0.25  # of the pages in part: how many are encoded as "auto" chooses
+AUTO = 0.25  # of the pages in part: how many are encoded as "auto" chooses, in training
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +85,18 @@ class PageCollator:
 
 @torch.no_grad()
 def encode_ahead(
-    model, collator, source, pages: int, quiet: bool = False, unmarked_alone: bool = False, parts: int = 0
+    model,
+    collator,
+    source,
+    pages: int,
+    quiet: bool = False,
+    unmarked_alone: bool = False,
+    parts: int = 0,
+    auto: float = AUTO,
 ) -> list[EncodedPage]:
     """The first `pages` pages of a source, each with all that the source asks of it, and then up to `parts` times in part: the
-    cells that the model's stage 1 chooses for one of its questions, with whatever else can be asked of these.
+    cells that the model's stage 1 chooses for one of its questions, with whatever else can be asked of these, or, of a share
+    `auto` of these pages, what `encode_ratio="auto"` chooses.
 
     With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
     those without an evidence box. The model encodes where it is; pages stay on the CPU, about 0.5 MB for each of 144 cells on
@@ -100,7 +108,7 @@ def encode_ahead(
     for number in numbers:
         batch = _on(device, collator(source.page(number), number))
         whole = _encoded(model, batch, unmarked_alone)
-        pages_in_part = _in_part(model, batch, whole, Random(f"parts {collator.seed} {number}"), parts)
+        pages_in_part = _in_part(model, batch, whole, Random(f"parts {collator.seed} {number}"), parts, auto)
         encoded += [page.to("cpu") for page in (whole, *pages_in_part)]
     return encoded
 
@@ -134,7 +142,7 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
     )
 
 
-def _in_part(model, batch, page: EncodedPage, random: Random, parts: int) -> list[EncodedPage]:
+def _in_part(model, batch, page: EncodedPage, random: Random, parts: int, auto: float) -> list[EncodedPage]:
     layer, ids, mask = model.model.arrcoc, page.query_input_ids, page.query_attention_mask
     chosen = random.sample(range(len(ids)), min(parts, len(ids)))
     if not chosen:
@@ -146,7 +154,7 @@ def _in_part(model, batch, page: EncodedPage, random: Random, parts: int) -> lis
     rated = layer.rate(glance, model.get_input_embeddings()(ids[chosen]), mask[chosen])
     found = []
     for row, early in zip(chosen, rated.early, strict=True):
-        ratio = "auto" if random.random() < AUTO else random.uniform(*PARTS)
+        ratio = "auto" if auto and random.random() < auto else random.uniform(*PARTS)
         glance = replace(rated, early=early)
         cells = choose_to_encode(glance, page.grid, ratio, 1, model.config.coverage_floor)
         rows = [] if cells is None else _answerable(page, cells, row)
