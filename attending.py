@@ -63,8 +63,9 @@ class Allocation:
         moved = {
             name: getattr(self, name).to(device) for name in ("positions", "relevance", "level", "depth", "cell_token")
         }
-        maps = ({name: value.to(device) for name, value in part.items()} for part in (self.scores, self.tensions))
-        return replace(self, **moved, **dict(zip(("scores", "tensions"), maps, strict=True)))
+        scores = {name: score.to(device) for name, score in self.scores.items()}
+        tensions = {name: tension.to(device) for name, tension in self.tensions.items()}
+        return replace(self, **moved, scores=scores, tensions=tensions)
 
     @property
     def is_full(self) -> bool:

@@ -72,9 +72,7 @@ class GeneratingMixin:
             inputs_tensor, model_kwargs, model_input_name, generation_config
         )
 
-    def _expand_inputs_for_generation(
-        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids=None, **model_kwargs
-    ):
+    def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
         # Stock shares features out by all placeholders of the prompt, and an image that the cache holds has no features any more.
         features, position_ids = model_kwargs.get("mm_encoder_outputs"), model_kwargs.get("position_ids")
         cached = cached_tokens(model_kwargs.get("past_key_values"))

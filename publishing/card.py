@@ -46,7 +46,8 @@ def render(folder: Path, source, model, results: list[measured.Result]) -> str:
         revision=REVISION,
         whole=whole,
         base=base,
-        base_revision=json.loads((folder / "config.json").read_text()).get("base_revision") or source.revision,
+        base_revision=json.loads((folder / "config.json").read_text(encoding="utf-8")).get("base_revision")
+        or source.revision,
         bundled=source.is_bundled,
         parameters=count(parameters),
         allocator_parameters=count(own),

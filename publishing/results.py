@@ -99,10 +99,8 @@ def find_results(
             result = read_result(path)
         except ValueError:
             continue
-        arguments = result.arguments
-        if arguments.get("parameters", parameters) == parameters and loaded(arguments.get("dtype")) == arguments.get(
-            "model"
-        ):
+        run = result.arguments
+        if run.get("parameters", parameters) == parameters and loaded(run.get("dtype")) == run.get("model"):
             results.append(result)
     return results
 

@@ -8,7 +8,6 @@ same command goes on after a kill, and one that names more tasks or budgets adds
 
 import argparse
 import functools
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -24,6 +23,7 @@ from evaluation.budgets import parse_budgets
 from evaluation.lmms import table
 from evaluation.lmms.condition import METHODS, Condition, conditions
 from evaluation.loading import count
+from publishing.files import sha256_of
 
 DEFAULT_METHODS = ["stock", "arrcoc", "resize"]
 BUDGETS = "0.33,0.25,0.22,0.11,0.1"
@@ -116,8 +116,7 @@ def contents(options: argparse.Namespace, condition: Condition) -> dict[str, str
 
 @functools.cache
 def _sha256(file: Path, changed: int) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return sha256_of(file)
 
 
 def finished(folder: Path, wanted: dict, files: dict[str, str]) -> bool:
