@@ -1,7 +1,7 @@
 """Stage 1: what a look at the raw image tells, before the vision tower has seen a patch of it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -71,6 +71,12 @@ def patch_contrast(patches: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Ten
     cells = patches.view(height * width, -1, 3, patches.shape[-1] // 3)
     span = cells.amax((1, 3)).float() - cells.amin((1, 3)).float()
     return (span.amax(-1) * _IMAGE_STD).view(height, width)
+
+
+def with_patch_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[int, int]) -> Glance:
+    """`glance` whose `contrast` is that of the patches, too, as "auto" promises it; `patches` as in `patch_contrast`."""
+    seen = patch_contrast(patches, grid_hw).to(glance.contrast.device)
+    return replace(glance, contrast=torch.maximum(glance.contrast, seen))
 
 
 def choose_to_encode(

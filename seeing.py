@@ -12,7 +12,7 @@ from .attending import Allocation, apply_to_deepstack, apply_to_tokens
 from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
 from .encoding import CoarseView, EncodedImages, check_encoded, coarse_grid, coarse_view, encode_cells
 from .layer import ARRCOCLayer, ARRCOCOutput
-from .looking import Glance, choose_to_encode, patch_contrast
+from .looking import Glance, choose_to_encode, with_patch_contrast
 from .placement import check_counts, check_images, merged_grids
 
 
@@ -256,8 +256,7 @@ class SeeingMixin:
                 view = coarse_view(patches[number], grid, fine, self.config.coarse_view_share, self.visual)
                 views[number], fine = view, fine - (0 if view is None else len(view))
             if asked.encode_ratio == "auto":
-                seen = patch_contrast(patches[number], grid[1:]).to(glance.contrast.device)
-                glance = replace(glance, contrast=torch.maximum(glance.contrast, seen))
+                glance = with_patch_contrast(glance, patches[number], grid[1:])
             if asked.encode_ratio != 1.0 and not (full and asked.counts):
                 least, floor = fine or 1, self.config.coverage_floor
                 glance = replace(glance, cells=choose_to_encode(glance, grid, asked.encode_ratio, least, floor))

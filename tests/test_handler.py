@@ -70,7 +70,7 @@ class Site(BaseHTTPRequestHandler):
                 self.send_header(f"X-Header-{number}", "0")
                 try:
                     self.flush_headers()
-                    time.sleep(0.02)
+                    time.sleep(0.05)
                 except OSError:
                     return
             self.end_headers()
@@ -457,8 +457,10 @@ def test_a_download_that_is_too_large_or_too_slow_is_stopped(module, site):
         module.open_picture(f"{site.address}/large.png", "picture 1", limits)
     with pytest.raises(ValueError, match=r"did not arrive within 0\.5 seconds"):
         module.open_picture(f"{site.address}/slow.png", "picture 1", limits)
+    started = time.monotonic()
     with pytest.raises(ValueError, match=r"did not arrive within 0\.5 seconds"):
         module.open_picture(f"{site.address}/slow_headers.png", "picture 1", limits)
+    assert time.monotonic() - started < 3  # its headers take five
 
 
 def test_the_servers_own_network_is_out_of_reach(module, site):

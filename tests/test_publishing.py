@@ -277,6 +277,10 @@ def test_results_of_another_model_are_not_shown(tiny_folder, tiny_model, tmp_pat
     assert results.find_results(source, None, other.num_parameters(), tmp_path) == []
     path = run_of(tmp_path, model)
     assert [run.path for run in results.find_results(source, None, model.num_parameters(), tmp_path)] == [path]
+    header = json.loads(path.with_suffix(".jsonl").read_text())["header"]
+    del header["parameters"]  # as runs of before have it
+    path.with_suffix(".jsonl").write_text(json.dumps({"header": header}) + "\n")
+    assert [run.path for run in results.find_results(source, None, 1, tmp_path)] == [path]
     (tmp_path / "old.csv").write_text("method,share\nfull,1\n")
     with pytest.raises(ValueError, match="no results of a run"):
         results.find_results(source, [tmp_path / "old.csv"], 0)
