@@ -4,7 +4,7 @@ Importing the package registers its classes with transformers' auto classes, so 
 without `trust_remote_code`.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoModelForMultimodalLM, AutoProcessor
 
 from .attending import Allocation
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
@@ -13,8 +13,8 @@ from .modeling_arrcoc_qwen import ARRCOCQwen3VLForConditionalGeneration, ARRCOCQ
 from .processing_arrcoc import ARRCOCProcessor
 
 AutoConfig.register(ARRCOCQwen3VLConfig.model_type, ARRCOCQwen3VLConfig, exist_ok=True)
-AutoModel.register(ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration, exist_ok=True)
-AutoModelForImageTextToText.register(ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration, exist_ok=True)
+for loader in (AutoModel, AutoModelForImageTextToText, AutoModelForMultimodalLM):
+    loader.register(ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration, exist_ok=True)
 AutoProcessor.register(ARRCOCQwen3VLConfig, ARRCOCProcessor, exist_ok=True)
 
 __all__ = [

@@ -37,9 +37,10 @@ NUMBERS: dict[str, tuple[type, float, float | None]] = {
     "repetition_penalty": (float, 0.01, 100),
     "no_repeat_ngram_size": (int, 0, 1000),
     "num_beams": (int, 1, 8),
-    "length_penalty": (float, -100, 100),
+    "length_penalty": (float, -10, 10),
     "seed": (int, 0, 2**63 - 1),
 }
+STOP_LENGTH, LEAST_TEMPERATURE = 100, 0.01
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 OURS = ("token_budget", "encode_ratio", "allocation_mode")  # checked by the processor and the model
 PARAMETERS = (*NUMBERS, "do_sample", "stop_strings", *OURS)
@@ -215,12 +216,16 @@ def read_parameters(parameters: dict, limits: Limits) -> dict:
             raise ValueError(f"do_sample={value!r} is not allowed; pass true or false")
         elif name == "stop_strings" and not is_texts([value] if isinstance(value, str) else value):
             raise ValueError(
-                f"stop_strings={value!r} is not allowed; pass a text or a list of up to 16 texts, none empty"
+                f"stop_strings={value!r} is not allowed; pass a text or a list of up to 16 texts of 1 to {STOP_LENGTH} characters"
             )
         else:
             options[name] = value
     refuse_half("".join(options.get("stop_strings", "")), "stop_strings")
     sampling = [name for name in SAMPLING if name in options]
+    if 0 < options.get("temperature", 0) < LEAST_TEMPERATURE:  # probabilities would be NaN
+        raise ValueError(
+            f"temperature={options['temperature']} is not allowed; pass 0, or a number from {LEAST_TEMPERATURE} on"
+        )
     if options.get("temperature") == 0:
         if options.get("do_sample"):
             raise ValueError("temperature=0 and do_sample=true exclude each other; leave one of them out")
@@ -233,8 +238,9 @@ def read_parameters(parameters: dict, limits: Limits) -> dict:
 
 
 def is_texts(value) -> bool:
-    """Whether `value` is a list of 1 to 16 texts, none of them empty."""
-    return isinstance(value, list) and 1 <= len(value) <= 16 and all(isinstance(v, str) and v for v in value)
+    """Whether `value` is a list of 1 to 16 texts of 1 to `STOP_LENGTH` characters: transformers' table of them grows with both."""
+    right = isinstance(value, list) and 1 <= len(value) <= 16
+    return right and all(isinstance(v, str) and 1 <= len(v) <= STOP_LENGTH for v in value)
 
 
 def read_number(name: str, value, kind: type, least: float, most: float) -> float:

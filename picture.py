@@ -74,19 +74,24 @@ def _is_base64_picture(text: str) -> bool:
     try:
         with Image.open(BytesIO(base64.b64decode(text, validate=True))):
             return True
-    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError):
+    except Exception:
         return False
 
 
 def _open_file(file, name: str) -> Image.Image:
+    with _loaded(file, name) as image:
+        return to_rgb(image, name)
+
+
+def _loaded(file, name: str) -> Image.Image:
     try:
-        with Image.open(file) as image:
-            image.load()
-            return to_rgb(image, name)
+        image = Image.open(file)
+        image.load()
     except UnidentifiedImageError as error:
         raise ValueError(f"{name} is not a picture that PIL reads; convert it to PNG or JPEG") from error
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # the decoders of PIL's many formats raise what they meet
         raise ValueError(f"{name} can't be read as a picture ({error}); it may be truncated or too large") from error
+    return image
 
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:

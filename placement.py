@@ -182,6 +182,23 @@ def check_images(images: int, texture_images, query_input_ids, query_attention_m
         )
 
 
+def as_bytes(texture_images: torch.Tensor | None) -> torch.Tensor | None:
+    """`texture_images` of wider whole numbers, which `datasets` makes of bytes, as uint8; any others as they are.
+
+    Raises:
+        ValueError: a number is not of 0 to 255.
+    """
+    kind = None if texture_images is None else texture_images.dtype
+    if kind is None or kind in (torch.uint8, torch.bool) or kind.is_floating_point or kind.is_complex:
+        return texture_images
+    if texture_images.numel() and not 0 <= int(texture_images.min()) <= int(texture_images.max()) <= 255:
+        raise ValueError(
+            f"texture_images holds {int(texture_images.min())} to {int(texture_images.max())}; wanted the raw image, 0 to 255, as "
+            "the processor returns it"
+        )
+    return texture_images.to(torch.uint8)
+
+
 def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
     """`generate()`'s model inputs with `image_token_counts` from the prompt, and without images that the cache holds.
 

@@ -12,6 +12,7 @@ import torch
 from transformers import Qwen3VLProcessor
 from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import is_torchvision_available, logging
+from transformers.video_processing_utils import BaseVideoProcessor
 
 from .budget import TIERS, auto_token_budget, check_token_budget
 from .configuration_arrcoc import PROCESSOR_DIALS
@@ -61,6 +62,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         ValueError: a dial is outside what is allowed.
     """
 
+    _video_settings: dict | None = None  # of the video processor that could not be loaded, as its folder has them
+
     def __init__(
         self,
         image_processor=None,
@@ -92,11 +95,14 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             raise ValueError(f"question_turn={self.question_turn!r} is unknown; pass one of {QUESTION_TURNS}")
 
     @classmethod
-    def from_pretrained(cls, *args, **kwargs):
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
         """As `ProcessorMixin.from_pretrained`; a misspelt dial, in the arguments or in the folder, is refused."""
         # Left open, transformers asks on the terminal whether to run the folder's code. This class is that code.
         kwargs.setdefault("trust_remote_code", False)
-        return super().from_pretrained(*args, **kwargs)
+        processor = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if "video_processor" not in cls.get_attributes():
+            processor._video_settings = _video_settings(pretrained_model_name_or_path, kwargs)
+        return processor
 
     @classmethod
     def from_args_and_dict(cls, args, processor_dict, **kwargs):
@@ -122,12 +128,11 @@ class ARRCOCProcessor(Qwen3VLProcessor):
     def to_dict(self):
         # A folder saved without torchvision must still give a user who has it a video processor.
         output = super().to_dict()
+        output.pop("_video_settings", None)
         if "video_processor" not in output:
-            image = self.image_processor
-            output["video_processor"] = {"video_processor_type": "Qwen3VLVideoProcessor"} | {
-                name: getattr(image, name)
-                for name in ("patch_size", "temporal_patch_size", "merge_size", "image_mean", "image_std")
-            }
+            names = ("patch_size", "temporal_patch_size", "merge_size", "image_mean", "image_std")
+            settings = self._video_settings or {name: getattr(self.image_processor, name) for name in names}
+            output["video_processor"] = {"video_processor_type": "Qwen3VLVideoProcessor"} | settings
         return output
 
     def __call__(self, images=None, text=None, videos=None, token_budget=None, **kwargs):
@@ -252,6 +257,18 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
 def _plain(body: str) -> str:
     return _SPECIAL.sub("", body).strip()
+
+
+def _video_settings(folder, kwargs: dict) -> dict | None:
+    """What a folder or Hub repository says of its video processor; None if it says nothing."""
+    where = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder", "proxies")
+    try:
+        settings, _ = BaseVideoProcessor.get_video_processor_dict(
+            folder, **{k: kwargs[k] for k in where if k in kwargs}
+        )
+    except OSError:
+        return None
+    return {name: value for name, value in settings.items() if name not in ("image_processor_type", "processor_class")}
 
 
 def _is_empty(images) -> bool:

@@ -13,7 +13,7 @@ from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
 from .encoding import CoarseView, EncodedImages, check_encoded, coarse_grid, coarse_view, encode_cells
 from .layer import ARRCOCLayer, ARRCOCOutput
 from .looking import Glance, choose_to_encode, with_patch_contrast
-from .placement import check_counts, check_images, merged_grids
+from .placement import as_bytes, check_counts, check_images, merged_grids
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class SeeingMixin:
         if encoded_images is None:
             encoded_images = self._see(pixel_values, image_grid_thw, asked, **kwargs)
         else:
-            encoded_images.check(self, image_grid_thw, texture_images, encode_ratio, asked.allocation_mode)
+            encoded_images.check(self, image_grid_thw, asked.texture_images, encode_ratio, asked.allocation_mode)
         vision = type(encoded_images.vision)(**encoded_images.vision)  # the caller's copy stays as it is
         if full and all(len(rows) == size for rows, size in zip(vision.pooler_output, asked.sizes, strict=True)):
             return vision
@@ -201,6 +201,7 @@ class SeeingMixin:
         counts = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
         if counts is not None:
             check_counts(counts, grids)
+        texture_images = as_bytes(texture_images)
         check_images(len(grids), texture_images, query_input_ids, query_attention_mask)
         ratio = check_encode_ratio(self.config.encode_ratio if encode_ratio is None else encode_ratio)
         mode = check_allocation_mode(self.config.allocation_mode if allocation_mode is None else allocation_mode)

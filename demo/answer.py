@@ -126,9 +126,17 @@ def common_cells(first, second) -> float:
     return sum(tuple(place) in places for place in first.positions.tolist()) / len(first)
 
 
+def upright(image: Image.Image) -> Image.Image:
+    """`image`, turned as its EXIF tag says where PIL can read all of the others; else as it is, and `overlay` turns it."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # PIL writes every tag anew, and raises what it meets
+        return image
+
+
 def show(pipe, path: str, questions: list[str], budget, max_new_tokens: int, out: Path) -> None:
     """Answers each question about the picture at both budgets, prints what it cost, and saves one overlay per question."""
-    image = ImageOps.exif_transpose(Image.open(path))
+    image = upright(Image.open(path))
     enlarge = max(1, OVERLAY_SIDE // max(image.size))
     shown = image.resize((image.width * enlarge, image.height * enlarge), Image.Resampling.NEAREST)
     allocations = []
@@ -175,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
                 device_map="auto",
             )
             show(pipe, options.image, options.question, options.budget, options.max_new_tokens, options.out)
-    except (OSError, ValueError, StrictDataclassError) as error:
+    except (OSError, ValueError, Image.DecompressionBombError, StrictDataclassError) as error:
         print(f"demo.answer: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     return 0

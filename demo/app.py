@@ -11,6 +11,7 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import gradio as gr
+from huggingface_hub.errors import StrictDataclassError
 
 from arrcoc.budget import MODES
 from demo.asking import MAX_BYTES, Asking, open_upload
@@ -197,9 +198,12 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in (default: %(default)s)")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     options = parser.parse_args(arguments)
-    instrument = Instrument.load(options.model, options.device)
-    examples = samples(options.tables)
-    instrument.warm_up(examples[0].image)
+    try:
+        examples = samples(options.tables)
+        instrument = Instrument.load(options.model, options.device)
+        instrument.warm_up(examples[0].image)
+    except (OSError, ValueError, StrictDataclassError) as error:
+        parser.error(" ".join(str(error).split()))
     launch(build(instrument, examples), server_name=options.host, server_port=options.port)
 
 

@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     loading.add_options(parser, "arrcoc,random", "0.1")
     parser.set_defaults(data="world?questions=4")
-    parser.add_argument("--out", type=Path, default=Path("results/swap"), help="writes OUT.csv")
+    parser.add_argument("--out", type=Path, default=Path("runs/swap"), help="writes OUT.csv")
     options = parser.parse_args(arguments)
     loading.check_out(parser, options.out, LABELS)
     if (answers := options.out.with_name(options.out.name + ".jsonl")).exists():

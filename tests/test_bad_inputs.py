@@ -422,6 +422,18 @@ def test_model_inputs_that_do_not_fit(model, inputs, method, change, says):
         assert torch.equal(model(**inputs).logits, before)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16])
+def test_a_raw_image_of_wider_numbers_is_the_same_image(model, inputs, dtype):
+    """`datasets` gives bytes back as int64."""
+    with torch.no_grad():
+        wide = {**inputs, "texture_images": inputs["texture_images"].to(dtype)}
+        assert torch.equal(model(**wide).logits, model(**inputs).logits)
+        encoded = model.encode_images(**wide)
+        assert torch.equal(model(**inputs, encoded_images=encoded).logits, model(**inputs).logits)
+        with pytest.raises(ValueError, match=r"texture_images holds .* to 300; wanted the raw image, 0 to 255"):
+            model(**{**wide, "texture_images": wide["texture_images"] * 0 + 300})
+
+
 def test_more_placeholders_than_cells(processor, model, inputs):
     token = torch.tensor([[processor.image_token_id]])
     place = int((inputs["input_ids"][0] == processor.image_token_id).nonzero()[0])

@@ -92,6 +92,15 @@ def test_two_folders_for_one_split_are_refused(tmp_path, names):
         load_examples(str(tmp_path))
 
 
+def test_folders_behind_links_are_read_once(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data").mkdir()
+    elsewhere = _folder(tmp_path / "elsewhere", GOOD)
+    (elsewhere / "b" / "back").symlink_to(elsewhere)
+    (tmp_path / "data" / "train").symlink_to(elsewhere)
+    assert [e.question for e in load_examples(str(tmp_path / "data"), "train")] == [GOOD["question"]]
+
+
 def test_metadata_in_hidden_folders_is_not_read(tmp_path):
     folder = tmp_path / ".mine"  # the one that is asked for may be hidden
     copies = folder / ".ipynb_checkpoints"

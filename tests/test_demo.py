@@ -1,5 +1,6 @@
 """The demo: answers, figures and the overlay of a picture."""
 
+import struct
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -87,3 +88,10 @@ def test_demo_leaves_the_model_code_to_the_hub_loader():
     code = "import sys, demo.answer; print(sorted(name for name in sys.modules if name.split('.')[0] == 'arrcoc'))"
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
+
+
+def test_a_picture_whose_tags_pil_can_not_write_is_shown(monkeypatch):
+    """The overlay turns it."""
+    monkeypatch.setattr(answer.ImageOps, "exif_transpose", lambda image: struct.unpack("<I", b""))
+    image = Image.new("RGB", (20, 10))
+    assert answer.upright(image) is image

@@ -377,6 +377,11 @@ PARAMETERS = {
     "a temperature without sampling": ({"temperature": 0.5, "do_sample": False}, "temperature has no effect"),
     "sampling without a temperature": ({"temperature": 0, "do_sample": True}, "exclude each other"),
     "stops that are none": ({"stop_strings": [""]}, r"stop_strings=\[''\]"),
+    "a stop as long as a book": ({"stop_strings": ["a" * 101]}, "up to 16 texts of 1 to 100 characters"),
+    "a temperature of nearly nothing": (
+        {"temperature": 1e-39},
+        "temperature=1e-39 is not allowed; pass 0, or a number from 0.01",
+    ),
     "half of a character": ({"stop_strings": ["a", "\ud800"]}, "stop_strings holds half of a character"),
 }
 

@@ -1,6 +1,7 @@
 """The processor: what it emits, which question each image is asked, and that its other outputs are stock Qwen3-VL's."""
 
 import base64
+import copy
 import json
 import re
 import sys
@@ -405,6 +406,30 @@ def test_round_trip_with_changed_dials(make_processor, make_inputs, page, tmp_pa
     assert saved["auto_map"]["AutoProcessor"] == "processing_arrcoc.ARRCOCProcessor"
     assert saved["video_processor"]["patch_size"] == processor.image_processor.patch_size
     assert ARRCOCProcessor.from_pretrained(tmp_path, texture_size=128).texture_size == 128
+
+
+@pytest.mark.parametrize("place", ["processor_config.json", "video_preprocessor_config.json"])
+def test_settings_of_videos_outlive_an_installation_without_torchvision(place, make_processor, tmp_path):
+    make_processor().save_pretrained(tmp_path / "first")
+    settings = {
+        "video_processor_type": "Qwen3VLVideoProcessor",
+        "size": {"longest_edge": 7 << 20, "shortest_edge": 4096},
+        "fps": 4,
+    }
+    written = json.loads((tmp_path / "first" / "processor_config.json").read_text())
+    own = written.pop("video_processor")
+    if place == "processor_config.json":
+        written["video_processor"] = own | settings
+    else:
+        (tmp_path / "first" / place).write_text(json.dumps(own | settings))
+    (tmp_path / "first" / "processor_config.json").write_text(json.dumps(written))
+    processor = ARRCOCProcessor.from_pretrained(tmp_path / "first")
+    copy.deepcopy(processor).save_pretrained(tmp_path / "second")
+    saved = json.loads((tmp_path / "second" / "processor_config.json").read_text())
+    kept = saved["video_processor"]
+    assert {name: kept[name] for name in settings} == settings
+    assert kept["patch_size"] == own["patch_size"]
+    assert "_video_settings" not in saved
 
 
 BAD_DIALS = [

@@ -1,5 +1,6 @@
 """The tools around training: what they refuse is refused in one message, and nothing that they did not write is lost."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -56,7 +57,22 @@ def test_a_base_that_was_trained_is_not_overwritten(said, tmp_path):
 def test_the_training_of_a_base_says_what_it_can_not_begin_with(said, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     assert "is a file; pass a folder" in said(train_base.main, "--out", tmp_path / "file")
-    assert "--processes 0: pass a whole number" in said(train_base.main, "--out", tmp_path / "new", "--processes", 0)
+    new = ["--out", tmp_path / "new"]
+    for name in (
+        "processes",
+        "steps",
+        "save-every",
+        "evaluate-every",
+        "evaluate-pages",
+        "batch-size",
+        "warmup",
+        "cooldown",
+    ):
+        assert f"--{name} 0: pass a whole number from 1 on" in said(train_base.main, *new, f"--{name}", 0)
+    for rate in ("nan", "inf", "0"):
+        assert "pass a finite number above 0" in said(train_base.main, *new, "--learning-rate", rate)
+    assert "less than a page each" in said(train_base.main, *new, "--batch-size", 1, "--processes", 2)
+    assert "pass one of them" in said(train_base.main, *new, "--begin", tmp_path, "--resume")
     for options, told in (
         (["--resume"], "error: .* does not exist, nothing to resume"),
         (["--begin", str(tmp_path)], "error: .* has no model.safetensors"),
@@ -114,6 +130,19 @@ def test_an_export_replaces_a_model_also_its_own_base_and_keeps_the_heads(base, 
         assert load_file(base / HEADS)["heads"].tolist() == [1, 1]
         assert {path.suffix for path in base.iterdir()} == {".json", ".jinja", ".safetensors"}
     assert {path.name for path in tmp_path.iterdir()} == {"base", "allocator.safetensors"}
+
+
+def test_a_checkpoint_goes_back_to_its_stock_base(said, checkpoint, tmp_path):
+    out = tmp_path / "stock"
+    export(["--base", str(checkpoint), "--stock", "--out", str(out)])
+    held, ours = load_file(out / "model.safetensors"), load_file(checkpoint / "model.safetensors")
+    assert held
+    assert all(torch.equal(tensor, ours[name]) for name, tensor in held.items())
+    assert not any("arrcoc" in name for name in held)
+    assert json.loads((out / "config.json").read_text())["model_type"] == "qwen3_vl"
+    assert "is not empty; pass a new folder" in said(export, "--base", checkpoint, "--stock", "--out", out)
+    both = ["--base", checkpoint, "--stock", "--allocator", out / "model.safetensors", "--out", tmp_path / "other"]
+    assert "pass one of them" in said(export, *both)
 
 
 def test_an_export_deletes_no_file_that_is_not_a_models(said, base, tmp_path):

@@ -1,6 +1,7 @@
-"""Turns a trained stock base into the bundled checkpoint: our config, an allocator, no code files.
+"""Turns a trained stock base into the bundled checkpoint: our config, an allocator, no code files; and back.
 
 python -m training.export --base runs/base/export --allocator runs/allocator/allocator.safetensors
+python -m training.export --base checkpoints/arrcoc-small --stock --out runs/base/export
 """
 
 import argparse
@@ -9,7 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import torch
+from transformers import Qwen3VLForConditionalGeneration
+
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from training import base_model
 from training.allocator import load_allocator
 from training.base_model import HEADS
 from upload import CODE_FILES, DEFAULT_CHECKPOINT, files_of, stage
@@ -51,6 +56,26 @@ def export(base: Path, out: Path, allocator: Path | None = None):
         new.rename(out)
 
 
+def export_stock(checkpoint: Path, out: Path) -> None:
+    """Writes the stock Qwen3-VL folder of a checkpoint of this geometry: what it is without its allocator.
+
+    Raises:
+        ValueError: it is no folder of a model, or one of another geometry, or `out` holds files already.
+        OSError: a file can't be read or written.
+    """
+    if not (checkpoint / "config.json").is_file():
+        raise ValueError(f"{checkpoint} has no config.json; pass a model's folder, such as {DEFAULT_CHECKPOINT}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} is not empty; pass a new folder")
+    model = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    try:
+        base_model.export(model, out)
+    except RuntimeError as error:  # torch's, where shapes differ
+        raise ValueError(f"{checkpoint} is not of the geometry of training/base_model.py ({error})") from error
+    if (checkpoint / HEADS).exists():
+        shutil.copyfile(checkpoint / HEADS, out / HEADS)
+
+
 def _check_replaced(out: Path, new: Path) -> None:
     # what a model's folder does not hold is not ours to delete; save_pretrained writes copies of the code, too
     models = {*CODE_FILES, HEADS, *(path.name for path in new.iterdir())}
@@ -64,12 +89,22 @@ def _check_replaced(out: Path, new: Path) -> None:
 def main(arguments: list[str] | None = None):
     """Command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--base", type=Path, required=True, help="stock Qwen3-VL folder that train_base wrote")
+    parser.add_argument(
+        "--base", type=Path, required=True, help="model's folder, such as the stock one that train_base wrote"
+    )
     parser.add_argument("--allocator", type=Path, help="allocator.safetensors that train_allocator wrote on that base")
+    parser.add_argument(
+        "--stock", action="store_true", help="write stock Qwen3-VL instead, without the allocator of --base"
+    )
     parser.add_argument("--out", type=Path, default=DEFAULT_CHECKPOINT)
     options = parser.parse_args(arguments)
+    if options.stock and options.allocator:
+        parser.error("--stock leaves the allocator out, and --allocator puts one in; pass one of them")
     try:
-        export(options.base, options.out, options.allocator)
+        if options.stock:
+            export_stock(options.base, options.out)
+        else:
+            export(options.base, options.out, options.allocator)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     print(options.out, f"{sum(f.stat().st_size for f in options.out.iterdir()) / 2**20:.1f} MiB")

@@ -239,8 +239,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def _refused(options: argparse.Namespace) -> str | None:
     # asked before a process is started or a file is written
-    if options.processes < 1:
-        return f"--processes {options.processes}: pass a whole number from 1 on"
+    least = dict.fromkeys(("processes", "steps", "evaluate_every", "evaluate_pages", "save_every", "batch_size"), 1)
+    for name, low in (least | {"warmup": 1, "cooldown": 1, "workers": 0, "seed": 0}).items():
+        value = getattr(options, name)
+        if value is not None and value < low:
+            return f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on"
+    if not 0 < options.learning_rate < math.inf:
+        return f"--learning-rate {options.learning_rate}: pass a finite number above 0"
+    if options.batch_size < options.processes:
+        return f"--batch-size {options.batch_size} gives {options.processes} processes less than a page each; pass a larger one"
+    if options.begin and options.resume:
+        return "--begin starts from a model's weights, --resume goes on from a run's own; pass one of them"
     if options.out.exists() and not options.out.is_dir():
         return f"--out {options.out} is a file; pass a folder"
     if (options.out / STATE).exists() and not options.resume:
@@ -285,7 +294,7 @@ def command_line() -> None:
     """`main` from a shell: what can't begin ends in one message. An error of the training itself keeps its traceback."""
     try:
         prepared = prepare()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # torch says so where shapes differ
         raise SystemExit(f"error: {error}") from error
     train(*prepared)
 

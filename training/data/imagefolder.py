@@ -103,7 +103,7 @@ def _wanted_first(folder: Path, split: str | None) -> list[str]:
 
 def _metadata_files(folder: Path, splits: list[str]) -> list[Path]:
     others = {folder / name for name in splits[1:]}
-    files = [path for name in _METADATA for path in folder.rglob(name) if path.is_file()]
+    files = [path for path in _below(folder) if path.name in _METADATA and path.is_file()]
     files = [path for path in files if others.isdisjoint(path.parents) and not _is_hidden(path, folder)]
     files.sort(key=lambda path: (len(path.parts), path))  # the folder's own first
     if not files:
@@ -121,6 +121,19 @@ def _metadata_files(folder: Path, splits: list[str]) -> list[Path]:
         if file.suffix == ".csv" and file.with_suffix(".jsonl") in files:
             raise DataError(f"{file.parent} has both metadata.jsonl and metadata.csv; keep one of them")
     return files
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The files of a folder and all below it, those behind links too, each folder once."""
+    entered = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in entered:
+            folders.clear()  # a link that leads back
+            continue
+        entered.add(real)
+        folders.sort()
+        yield from (Path(place) / name for name in names)
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:

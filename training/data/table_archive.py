@@ -3,6 +3,7 @@
 import csv
 import re
 import tarfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -115,7 +116,9 @@ def _files_of(place: Path) -> dict[str, bytes]:
                         f"{place} holds {name} with {member.size} bytes, {total} in all: this is no table archive"
                     )
                 files[name] = archive.extractfile(member).read()
-    except (tarfile.TarError, EOFError, OSError) as error:
+            while archive.fileobj.read(1 << 20):  # tar ends before the checksum of what holds it, which is read so
+                pass
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{place} can't be read as a tar archive ({error}); copy it again") from error
     return files
 
