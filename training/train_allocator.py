@@ -43,6 +43,7 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
     """
     sources = []
     for number, spec in enumerate(specs):
+        own = seed + number  # a spec that is named twice gives other pages each time
         drawn = world_spec(spec)
         if drawn is not None:
             load_examples(spec, "train", seed, limit=1)  # refuses what can't be drawn
@@ -51,9 +52,9 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
                     f"--data {spec!r} sets questions={drawn.questions}, which is for evaluation; pass --questions "
                     f"{drawn.questions} to ask as many of each page in training"
                 )
-            sources.append(WorldSource(seed + number, "train", drawn.kinds, drawn.grids, questions, drawn.find))
+            sources.append(WorldSource(own, "train", drawn.kinds, drawn.grids, questions, drawn.find))
         else:
-            sources.append(PictureSource(load_examples(spec, "train", seed, limit, skip_bad), seed, questions))
+            sources.append(PictureSource(load_examples(spec, "train", own, limit, skip_bad), own, questions))
     return sources[0] if len(sources) == 1 else MixedSource(sources, questions)
 
 

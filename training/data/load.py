@@ -20,7 +20,7 @@ ALLOWED = """\
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
-                               up to 24 texts of it stand
+                               up to 24 texts of it stand; &reason=12 up to 12 questions that take more
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&family=.."""
 _PAGES = 100
@@ -132,8 +132,8 @@ def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Example
 
 
 def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool) -> Examples:
-    _only(options, ("page", "questions", "lookups", "together", "find", "crop", "max_rows", "max_columns"))
-    counts = ("lookups", "together", "find", "max_rows", "max_columns")
+    _only(options, ("page", "questions", "lookups", "together", "find", "reason", "crop", "max_rows", "max_columns"))
+    counts = ("lookups", "together", "find", "reason", "max_rows", "max_columns")
     chosen = {name: _number(name, options[name]) for name in counts if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])

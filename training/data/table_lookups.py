@@ -41,15 +41,15 @@ def words_of(text: str) -> str:
 
 def lookup_task(table: Table, random: Random) -> tuple[Lookup, Task] | None:
     """A look-up that a table answers in exactly one place, by a value that one row alone has; None if none was found."""
-    titled = _titled(table.header)
-    if len(titled) < 2:
+    columns = titled(table.header)
+    if len(columns) < 2:
         return None
     for _ in range(_TRIES):
-        key, target = random.sample(titled, 2)
+        key, target = random.sample(columns, 2)
         row = random.randrange(len(table.rows))
         value, answer = table.rows[row][key], table.rows[row][target]
         named = sum(words_of(cells[key]) == words_of(value) for cells in table.rows)
-        if _speaks(value) and _speaks(answer) and named == 1:
+        if speaks(value) and speaks(answer) and named == 1:
             task = Task(table.header, table.rows, (row, target), needed=((row, key),))
             return _lookup(task, row, key, target, random), task
     return None
@@ -91,7 +91,7 @@ def finds(task: Task, page: Collection[TableCell], drawn: Set[TableCell], count:
     asked = [
         cells
         for text, cells in places.items()
-        if _speaks(task.text(*cells[0])) and drawn >= set(cells) and sum(text in other for other in places) == 1
+        if speaks(task.text(*cells[0])) and drawn >= set(cells) and sum(text in other for other in places) == 1
     ]
     random.shuffle(asked)
     return [
@@ -101,9 +101,9 @@ def finds(task: Task, page: Collection[TableCell], drawn: Set[TableCell], count:
 
 def _choices(task: Task, drawn: Collection[TableCell]) -> list[tuple[int, int, int]]:
     """(row, key, target) of every look-up among the drawn cells but those that `task`'s answer would answer."""
-    titled = [column for column in _titled(task.header) if (-1, column) in drawn]
-    spoken = [cell for cell in sorted(drawn) if cell[0] >= 0 and cell[1] in titled and _speaks(task.text(*cell))]
-    named = {column: Counter(words_of(cells[column]) for cells in task.rows) for column in titled}
+    columns = [column for column in titled(task.header) if (-1, column) in drawn]
+    spoken = [cell for cell in sorted(drawn) if cell[0] >= 0 and cell[1] in columns and speaks(task.text(*cell))]
+    named = {column: Counter(words_of(cells[column]) for cells in task.rows) for column in columns}
     keys = [cell for cell in spoken if named[cell[1]][words_of(task.text(*cell))] == 1]
     return [
         (row, key, target)
@@ -113,12 +113,13 @@ def _choices(task: Task, drawn: Collection[TableCell]) -> list[tuple[int, int, i
     ]
 
 
-def _titled(header: tuple[str, ...]) -> list[int]:
+def titled(header: tuple[str, ...]) -> list[int]:
     """The columns whose header names them alone."""
     return [column for column, title in enumerate(header) if title and header.count(title) == 1]
 
 
-def _speaks(text: str) -> bool:
+def speaks(text: str) -> bool:
+    """Whether a cell's text can be asked for or asked with: some letters or digits, and not too long."""
     return len(words_of(text)) > 2 and len(text) <= _LONGEST
 
 

@@ -17,12 +17,13 @@ from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Archive, Asked, Table, read_archive
 from training.data.table_lookups import Lookup, finds, further_lookups, lookup_task, words_of
 from training.data.table_page import Plan, TableCell, Task, draw, plan
+from training.data.table_reasoning import reasoned
 from training.data.table_style import TableStyle, covers, pick_style
 from training.world.canvas import CELL
 from training.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from training.world.layout import SPLITS, stable_hash
 
-HUMAN, LOOKUP, FIND = "table_human", "table_lookup", "table_find"  # families
+HUMAN, LOOKUP, FIND, REASON = "table_human", "table_lookup", "table_find", "table_reason"  # families
 ASKED = ("human", "lookup", "both")
 
 
@@ -32,7 +33,8 @@ class TableOptions:
     largest font in pixels. `crop` leaves out rows and columns that don't fit; without it such tables are not drawn.
     Tables of more than `max_rows` x `max_columns` are not drawn at all (None: any). `lookups` is how many pages are
     drawn of a table to ask look-ups of, `together` how many questions are asked of a page at most: those after its first are
-    look-ups. `find` is how many texts of the page it is asked for besides, where they stand. `fonts` names the fonts (None:
+    look-ups. `find` is how many texts of the page it is asked for besides, where they stand, `reason` how many
+    questions that take more than a look-up. `fonts` names the fonts (None:
     those of training, or for held-out tables those kept back from it)."""
 
     page_cells: tuple[int, int] = (20, 24)
@@ -43,6 +45,7 @@ class TableOptions:
     lookups: int = 2
     together: int = 1
     find: int = 0
+    reason: int = 0
     fonts: tuple[str, ...] | None = None
 
     def __post_init__(self):
@@ -146,6 +149,12 @@ def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example
         choice = Random(stable_hash(f"find {drawing.seed}"))
         # what is asked for is what is named, too
         every += [(FIND, *found, found.cells) for found in finds(task, page, readable, drawing.options.find, choice)]
+    if drawing.options.reason:
+        choice = Random(stable_hash(f"reason {drawing.seed}"))
+        every += [
+            (REASON, made.question, (made.answer,), made.context)
+            for made in reasoned(task, shown.rows, shown.columns, readable, drawing.options.reason, choice)
+        ]
     wanted = {cell for _, _, answers, context in every for cell in (*answers, *context)}
     _, boxes = draw(style, shown, random, wanted, ink=False)
     return [

@@ -1,0 +1,201 @@
+"""Questions about tables that take more than a look-up: the answer follows from what the page shows."""
+
+import re
+from random import Random
+
+import pytest
+
+import training.data.table_reasoning as made
+from tests.small_archive import archive_files, tar_of
+from training.allocator_batches import MixedSource
+from training.data import DataError, load_examples
+from training.data.table_page import Task
+from training.data.table_reasoning import reasoned
+from training.data.tables import REASON
+from training.train_allocator import make_source
+
+HEADER = ("Pos", "Name", "Team", "Points")
+BODY = (
+    ("1", "Ada Ley", "Reds", "1,204"),
+    ("2", "Ben Ohm", "Blues", "377"),
+    ("3", "Cleo Pit", "Reds", "2,910"),
+    ("4", "Dora Rue", "Greens", "88"),
+    ("5", "Emil Sax", "Whites", "950"),
+)
+TASK = Task(HEADER, BODY, (0, 0))
+ROWS = (0, 1, 3, 4)  # Cleo's row is not on the page
+SHOWN = {(row, column) for row in (-1, *ROWS) for column in range(4)}
+
+
+def asked(drawn=frozenset(SHOWN), rows=ROWS, count=150, seed=3, task=TASK):
+    return reasoned(task, rows, range(len(task.header)), drawn, count, Random(seed))
+
+
+def words_in(question: str, wordings) -> list[dict[str, str]]:
+    """What stands in the gaps of every wording that a question fits with headers and cells of the table."""
+    headers, cells = ({text.lower() for text in texts} for texts in (HEADER, sum(BODY, ())))
+    allowed = {"t": headers, "k": headers, "x": cells, "y": cells}
+    allowed["most"] = [word for kind in made.WORDS.values() for words in kind for word in words]
+    allowed |= {"more": made.MORE + made.LESS, "than": made.OVER + made.UNDER}
+    found = []
+    for wording in wordings:
+        pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+)", re.escape(wording))
+        match = re.fullmatch(pattern, question.lower())
+        if match and all(text in allowed.get(name, {text}) for name, text in match.groupdict().items()):
+            found.append(match.groupdict())
+    return found
+
+
+def cell_of(text: str) -> tuple[int, int]:
+    (cell,) = [(r, c) for r in ROWS for c in range(4) if BODY[r][c].lower() == text.lower()]
+    return cell
+
+
+def column_of(text: str) -> int:
+    return [title.lower() for title in HEADER].index(text.lower())
+
+
+def number_in(text: str) -> float:
+    return made.number_in(text)[0]
+
+
+def of_kind(wordings) -> list:
+    """(question, what it names, answer) of those that fit the wordings."""
+    found = [(q, words, q.answer) for q in asked() for words in words_in(q.question, wordings)[:1]]
+    assert len(found) > 3, wordings
+    return found
+
+
+@pytest.mark.parametrize(("wordings", "step"), [(made.AFTER, 1), (made.BEFORE, -1)])
+def test_neighbours_are_those_that_the_page_shows(wordings, step):
+    for question, words, (row, column) in of_kind(wordings):
+        given = cell_of(words["x"])
+        assert ROWS.index(row) == ROWS.index(given[0]) + step
+        assert column == (column_of(words["t"]) if "t" in words else 1)
+        assert given in question.context
+
+
+@pytest.mark.parametrize(("wordings", "row"), [(made.FIRST, 0), (made.LAST, 4)])
+def test_ends(wordings, row):
+    for _, words, answer in of_kind(wordings):
+        assert answer == (row, column_of(words["t"]) if "t" in words else 1)
+
+
+def test_extremes_are_of_what_is_shown():
+    for question, words, (row, _) in of_kind(made.EXTREME):
+        key = column_of(words["k"])
+        large, small = made.WORDS["rank" if key == 0 else "amount"]
+        values = {r: number_in(BODY[r][key]) for r in ROWS}
+        best = {True: max, False: min}[words["most"] in large]
+        assert words["most"] in large + small
+        assert values[row] == best(values.values()), question  # the best position is the first
+        assert (-1, key) in question.context or question.answer == (row, key)
+
+
+def test_the_other_of_two():
+    for _, words, (row, column) in of_kind(made.EITHER):
+        rows = [cell_of(words[name])[0] for name in "xy"]
+        assert words["k"] == "points"  # more of a position is nothing
+        values = {r: number_in(BODY[r][3]) for r in rows}
+        best = max if words["more"] in made.MORE else min
+        assert values[row] == best(values.values())
+        assert {BODY[r][column].lower() for r in rows} == {words["x"].lower(), words["y"].lower()}
+
+
+def test_one_row_alone_is_beyond_the_limit():
+    for _, words, (row, _) in of_kind(made.LIMIT):
+        limit, above = number_in(words["n"]), words["than"] in made.OVER
+        values = {r: number_in(BODY[r][3]) for r in ROWS}
+        assert [row] == [r for r in ROWS if (values[r] > limit if above else values[r] < limit)]
+
+
+def test_rows_that_share_a_value():
+    rows = (0, 1, 2, 3)
+    every = asked({(r, c) for r in (-1, *rows) for c in range(4)}, rows, 400)
+    found = [q for q in every if words_in(q.question, made.SAME + made.OTHER)]
+    assert len(found) > 3
+    for question in found:
+        given = {row for row, _ in question.context if row >= 0}
+        assert question.answer[0] in (0, 2)  # both in the Reds
+        assert given <= {0, 2}
+        assert given - {question.answer[0]}
+
+
+def test_nothing_asks_for_or_names_what_is_cut():
+    drawn = SHOWN - {(1, 1), (-1, 2), (3, 3)}
+    questions = asked(drawn)
+    assert len(questions) > 20
+    assert all({q.answer, *q.context} <= drawn and q.answer not in q.context for q in questions)
+    deciding = [words["k"] for q in questions for words in words_in(q.question, made.EXTREME)]
+    assert "pos" in deciding
+    assert "points" not in deciding  # one of its numbers is cut
+
+
+def test_the_same_seed_asks_the_same_each_once_and_no_more_than_wanted():
+    assert asked(seed=5) == asked(seed=5) != asked(seed=6)
+    assert len({q.question for q in asked()}) == len(asked())
+    assert len(asked(count=4)) == 4
+    assert asked({(0, 0)}, (0,), task=Task(("A",), (("x",),), (0, 0))) == []
+    assert asked(set()) == []
+
+
+def test_nobody_asks_who_comes_after_a_number_nor_by_a_text_that_stands_twice():
+    body = (("2014", "Ada", "Ben"), ("2013", "Ben", "Cleo"), ("2012", "Dora", "Ada"))
+    task = Task(("Year", "Winner", "Second"), body, (0, 0))
+    drawn = {(r, c) for r in (-1, 0, 1, 2) for c in range(3)}
+    questions = [q.question.lower() for q in asked(drawn, (0, 1, 2), 300, task=task)]
+    neighbours = [
+        q for q in questions if re.search(r"(after|below|under|follow|before|above|prior|precede|previous)", q)
+    ]
+    assert len(neighbours) > 10
+    assert not any(re.search(r"\b(ada|ben)\b", q) for q in neighbours)  # both stand in two columns
+    years = [q for q in neighbours if re.search(r"\b201\d\b|\byear\b", q)]
+    assert years
+    assert all(
+        re.search(r"listed|below|under|above|stands", q) for q in years
+    )  # 2013 comes before 2014, and stands below it
+    assert not any("first year" in q or "last year" in q for q in questions if "list" not in q and "chart" not in q)
+
+
+def test_sums_are_no_entries():
+    body = (("Ada", "3", "-1"), ("Ben", "5", "\u22122"), ("Cleo", "4", "6"), ("Total", "12", "3"))
+    task = Task(("Name", "Goals", "Balance"), body, (0, 0))
+    questions = asked({(r, c) for r in (-1, 0, 1, 2, 3) for c in range(3)}, (0, 1, 2, 3), 200, task=task)
+    most = [
+        q
+        for q in questions
+        if " or " not in q.question and re.search(r"(most|highest|largest|greatest|top) goals", q.question.lower())
+    ]
+    assert most
+    assert {q.answer[0] for q in most} == {1}
+    assert not any(re.search(r"(est|most|least|top|more|less|than) .*balance", q.question.lower()) for q in questions)
+    assert not any(re.search(r"\b(last|bottom|final)\b", q.question.lower()) for q in questions)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1,204", (1204, "")), ("88", (88, "")), ("$3.50", (3.5, "$")), ("7 km", (7, "km")), ("12%", (12, "%")), ("2nd", (2, "")),
+     ("1998/99", None), ("Reds", None), ("", None), ("1,20", None), ("-3", None), ("3-1", None), ("\u22127", None)],
+)  # fmt: skip
+def test_numbers(text, number):
+    assert made.number_in(text) == number
+
+
+def test_a_table_is_asked_beside_its_other_questions(tmp_path):
+    spec = f"wikitables:{tar_of(tmp_path, archive_files())}?page=12x16&together=2&reason=6"
+    examples = load_examples(spec, "train", 1, 60)
+    extra = [example for example in examples if example.family == REASON]
+    assert len(extra) > 20
+    assert all(example.evidence and example.answers[0] for example in extra)
+    with pytest.raises(DataError, match="reason='no' is no count"):
+        load_examples(spec.replace("reason=6", "reason=no"), "train", 1, 6)
+
+
+def test_data_that_are_named_twice_give_other_pages_each_time(tmp_path):
+    spec = f"wikitables:{tar_of(tmp_path, archive_files())}?page=12x16"
+    source = make_source([spec, spec], seed=3, limit=None, skip_bad=False, questions=4)
+    assert isinstance(source, MixedSource)
+    first, second = ([source.page(number + which)[0].name for number in range(0, 12, 2)] for which in (0, 1))
+    assert not {name.rsplit("#", 1)[1] for name in first} & {name.rsplit("#", 1)[1] for name in second}
+    again = make_source([spec, spec], seed=3, limit=None, skip_bad=False, questions=4)
+    assert [again.page(number)[0].name for number in range(0, 12, 2)] == first
