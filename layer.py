@@ -151,7 +151,7 @@ class ARRCOCLayer(nn.Module):
             text.hidden_size,
             config.scorer_hidden_size,
             config.scorer_heads,
-            compares_words=False,  # not shown to help there: dev/LOG.md
+            compares_words=False,  # it reads too little for that: dev/LOG.md
         )
         self.balancer = AdaptiveTensionBalancer(
             text.hidden_size,

@@ -9,17 +9,20 @@ from torch.nn import init
 
 from .knowing import Float32Conv2d, Float32Linear, check_texture
 from .matching import WordMatcher, normalised
+from .relating import RelatingStep
+
+_STEPS = 2
 
 
 class ParticipatoryScorer(nn.Module):
     """Participatory knowing: what this question needs. Each head reads a part of the question, cells are multiplied by what
     was read and compared with each of its words, then see what was found along their row and column (the labels of a value
-    stand there), behind a gate that starts at zero.
+    stand there) and what follows from its place (`RelatingStep`), behind a gate that starts at zero.
 
     The product lets every feature of a cell meet every feature of the question from the first step (low-rank bilinear
     pooling, Kim et al. 2017, section 3), but knows the question as one sum. The comparison finds where a word of the question
-    stands, whatever else is asked (`WordMatcher`); `compares_words` switches it off. The gate is there because an untrained match
-    of question and picture ranks worse than none.
+    stands, whatever else is asked (`WordMatcher`); `compares_words=False` leaves it out, and the steps that build on it. The
+    gate is there because an untrained match of question and picture ranks worse than none.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class ParticipatoryScorer(nn.Module):
         compared = 0 if self.matcher is None else self.matcher.out_features
         self.mix = Float32Linear(3 * hidden_size + compared, hidden_size)
         self.relate = Float32Linear(3 * hidden_size, hidden_size)
+        self.steps = nn.ModuleList(RelatingStep(hidden_size) for _ in range(_STEPS if compares_words else 0))
         self.score = Float32Linear(hidden_size, 1)
         self.gate = nn.Parameter(torch.empty(1))
         self.reset_parameters()
@@ -57,12 +61,12 @@ class ParticipatoryScorer(nn.Module):
     def reset_parameters(self) -> None:
         """The untrained state: random projections behind a gate of zero."""
         for module in self.modules():
-            if isinstance(module, Float32Linear):
+            if isinstance(module, Float32Conv2d):
+                module.reset_parameters()
+            elif isinstance(module, Float32Linear):
                 init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     init.zeros_(module.bias)
-            elif isinstance(module, Float32Conv2d):
-                module.reset_parameters()
         init.zeros_(self.gate)
 
     def forward(
@@ -102,8 +106,11 @@ class ParticipatoryScorer(nn.Module):
             found = F.gelu(self.mix(torch.cat(parts, dim=-1)))
             along = _along_axes(_spread(found, encoded, height * width).unflatten(-2, (height, width))).flatten(-3, -2)
             along = along if encoded is None else along[..., encoded, :]
-            score = torch.asinh(self.score(F.gelu(self.relate(torch.cat([found, along], dim=-1)))))
-            score = _spread(score, encoded, height * width).squeeze(-1).unflatten(-1, (height, width))
+            related = F.gelu(self.relate(torch.cat([found, along], dim=-1)))
+            if self.steps:
+                related = self._stepped(related, (height, width), encoded)
+            score = _spread(torch.asinh(self.score(related)), encoded, height * width)
+            score = score.squeeze(-1).unflatten(-1, (height, width))
             return self.gate.float() * score * query_mask.any(-1)[..., None, None]
 
     def _asked(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -112,6 +119,14 @@ class ParticipatoryScorer(nn.Module):
         weight = self.read(tokens).masked_fill(~mask[..., None], lowest).softmax(-2)  # (..., Tq, heads)
         words = self.word(tokens).unflatten(-1, (self.num_heads, -1))
         return (weight[..., None] * words).sum(-3).flatten(-2)
+
+    def _stepped(self, cells: torch.Tensor, grid: tuple[int, int], encoded: torch.Tensor | None) -> torch.Tensor:
+        """(..., M, hidden) of the same, after every step; cells that are not encoded have nothing to tell."""
+        placed = _spread(cells, encoded, grid[0] * grid[1], empty=True).unflatten(-2, grid)
+        for step in self.steps:
+            placed = step(placed)
+        placed = placed.flatten(-3, -2)
+        return placed if encoded is None else placed[..., encoded, :]
 
     def _check(
         self, cells: int, features: Sequence[torch.Tensor], query: torch.Tensor, query_mask: torch.Tensor
@@ -138,9 +153,9 @@ def _along_axes(found: torch.Tensor) -> torch.Tensor:
     return torch.cat([in_row.expand_as(found), in_column.expand_as(found)], dim=-1)
 
 
-def _spread(rows: torch.Tensor, encoded: torch.Tensor | None, cells: int) -> torch.Tensor:
-    """(..., cells, C): `rows` (..., M, C) at the places `encoded`, the smallest of each channel elsewhere."""
+def _spread(rows: torch.Tensor, encoded: torch.Tensor | None, cells: int, empty: bool = False) -> torch.Tensor:
+    """(..., cells, C): `rows` (..., M, C) at the places `encoded`, the smallest of each channel elsewhere, or 0 if `empty`."""
     if encoded is None:
         return rows
-    lowest = rows.detach().amin(-2, keepdim=True)
+    lowest = torch.zeros_like(rows[..., :1, :]) if empty else rows.detach().amin(-2, keepdim=True)
     return lowest.expand(*rows.shape[:-2], cells, -1).index_copy(-2, encoded, rows)

@@ -1,17 +1,18 @@
 """What each training signal, and each part of the allocator, is worth: trains many short runs and measures each.
 
-    python -m dev.study signals --model checkpoints/arrcoc-small --out results/signals.csv
-    python -m dev.study parts --model checkpoints/arrcoc-small --out results/parts.csv
+    python -m dev.study signals --model checkpoints/arrcoc-small --out runs/signals.csv
+    python -m dev.study parts --model checkpoints/arrcoc-small --out runs/parts.csv
 
 A signal that runs the language model in every step takes `--language-steps` of them, the others `--steps` on pages that are
 encoded once for all runs (by the first, whose seconds count it). All are measured on the same held-out pages of the drawn world,
 which are not those of the reported results: evidence recall and exact match at 10% and 25% of the tokens. A run that stands in the
-file already is left out, so a stopped study goes on.
+file already is left out, so a stopped study goes on; a file with rows of another model or other options is refused.
 """
 
 import argparse
 import contextlib
 import csv
+import hashlib
 import json
 import statistics
 import sys
@@ -23,11 +24,12 @@ from unittest import mock
 
 import torch
 
-from arrcoc import balancing, participating
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration, balancing, participating, relating
 from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
 from training import train_allocator
 from training.ahead import encode_ahead
+from training.allocator import base_fingerprint
 from training.signals import needs, parse_signals
 
 SIGNALS = (
@@ -58,6 +60,10 @@ def _without_axes():
     )
 
 
+def _without_steps():
+    return mock.patch.object(relating.RelatingStep, "forward", lambda self, cells: cells)
+
+
 def _without_tensions():
     plain = balancing.AdaptiveTensionBalancer.forward
 
@@ -80,7 +86,8 @@ PARTS = {
     "without textures in participation": (lambda: _without_input("texture"), ()),
     "without visual tokens": (lambda: _without_input("visual_tokens"), ()),
     "without DeepStack levels": (lambda: _without_input("deepstack"), ()),
-    "without row and column context": (_without_axes, ()),
+    "without the largest of row and column": (_without_axes, ()),
+    "without relating steps": (_without_steps, ()),
     "without information": (contextlib.nullcontext, ("information_weight=0",)),
     "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),
     "without participation": (contextlib.nullcontext, ("participation_weight=0",)),
@@ -160,6 +167,15 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def fingerprint_of_run(options: argparse.Namespace) -> str:
+    """A hash of the model's weights and of every option that a row hangs on: rows of one file can be compared."""
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype="auto")
+    asked = {
+        name: value for name, value in vars(options).items() if name not in ("model", "names", "seeds", "shard", "out")
+    }
+    return hashlib.sha256(f"{base_fingerprint(model)} {sorted(asked.items())}".encode()).hexdigest()[:16]
+
+
 def read(path: Path) -> list[dict]:
     """The rows that are there."""
     if not path.exists():
@@ -190,13 +206,16 @@ def main(arguments: list[str] | None = None):
     unknown = sorted(set(names) - set(PARTS)) if options.study == "parts" else []
     if unknown:
         parser.error(f"--names {unknown[0]!r}: the parts are {', '.join(PARTS)}")
+    run_of = fingerprint_of_run(options)
+    if any(row.get("run") != run_of for row in read(options.out)):
+        parser.error(f"{options.out} has rows of another model, other data or other steps; pass another --out")
     which, shards = map(int, options.shard.split("/"))
     todo = [(name, seed) for seed in range(options.seeds) for name in names][which::shards]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for name, seed in todo:
         if any(row["name"] == name and int(row["seed"]) == seed for row in read(options.out)):
             continue
-        row = train_and_measure(options, name, seed)
+        row = train_and_measure(options, name, seed) | {"run": run_of}
         new = not options.out.exists()
         with options.out.open("a", newline="") as file:
             writer = csv.DictWriter(file, row)

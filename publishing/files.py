@@ -29,6 +29,7 @@ CODE_FILES = (
     "placing.py",
     "processing_arrcoc.py",
     "reading.py",
+    "relating.py",
     "seeing.py",
     "texture.py",
 )

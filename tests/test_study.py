@@ -1,5 +1,7 @@
 """dev.study: short runs that differ in one part, each trained and measured."""
 
+import pytest
+
 from arrcoc.participating import ParticipatoryScorer
 from dev import study
 
@@ -25,3 +27,7 @@ def test_a_study_trains_and_measures_every_run_once(checkpoint, tmp_path, capsys
     study.main([*call, "--batch-size", "4"])
     assert out.read_bytes() == written
     assert capsys.readouterr().out.count("| without visual tokens | 1 |") == 2
+    with pytest.raises(SystemExit):
+        study.main([*call, "--batch-size", "8"])
+    assert "rows of another model" in capsys.readouterr().err
+    assert out.read_bytes() == written

@@ -16,6 +16,7 @@ TORCH_ALONE = (
     "texture.py",
     "knowing.py",
     "participating.py",
+    "relating.py",
     "matching.py",
     "reading.py",
     "balancing.py",
