@@ -188,8 +188,10 @@ def as_bytes(texture_images: torch.Tensor | None) -> torch.Tensor | None:
     Raises:
         ValueError: a number is not of 0 to 255.
     """
-    kind = None if texture_images is None else texture_images.dtype
-    if kind is None or kind in (torch.uint8, torch.bool) or kind.is_floating_point or kind.is_complex:
+    if texture_images is None:
+        return None
+    kind = texture_images.dtype
+    if kind in (torch.uint8, torch.bool) or kind.is_floating_point or kind.is_complex:
         return texture_images
     if texture_images.numel() and not 0 <= int(texture_images.min()) <= int(texture_images.max()) <= 255:
         raise ValueError(
