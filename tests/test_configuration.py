@@ -178,7 +178,7 @@ def test_heads_assigned_late_are_refused_by_the_model(tiny_config, new_model):
 def test_a_dial_assigned_late_is_that_of_a_model_built_with_it(tiny_config, new_model, make_inputs, page):
     """So that what is saved is what was seen."""
     dials = {
-        "information_weight": 0.0, "perspective_weight": 3.0, "participation_weight": 0.5, "area_strength": 1.0,
+        "information_weight": 0.0, "perspective_weight": 3.0, "participation_weight": 0.1, "area_strength": 1.0,
         "diversity": 0.5, "coverage_floor": 0.9, "min_deepstack_levels": 0, "max_cell_pixels": 4, "coarse_share": 0.0,
         "gate_temperature": 1.0,
     }  # fmt: skip
