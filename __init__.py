@@ -13,8 +13,8 @@ from .modeling_arrcoc_qwen import ARRCOCQwen3VLForConditionalGeneration, ARRCOCQ
 from .processing_arrcoc import ARRCOCProcessor
 
 AutoConfig.register(ARRCOCQwen3VLConfig.model_type, ARRCOCQwen3VLConfig, exist_ok=True)
-for loader in (AutoModel, AutoModelForImageTextToText, AutoModelForMultimodalLM):
-    loader.register(ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration, exist_ok=True)
+for _loader in (AutoModel, AutoModelForImageTextToText, AutoModelForMultimodalLM):
+    _loader.register(ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration, exist_ok=True)
 AutoProcessor.register(ARRCOCQwen3VLConfig, ARRCOCProcessor, exist_ok=True)
 
 __all__ = [

@@ -68,6 +68,14 @@ def test_what_can_not_be_answered_is_told_in_one_line(options, says, processor, 
     assert says in error
 
 
+def test_a_picture_too_large_to_open_is_told_in_one_line(picture, processor, capsys, monkeypatch):
+    monkeypatch.setattr(answer, "model_folder", lambda *args: "")
+    monkeypatch.setattr(answer, "pipeline", lambda *args, **kwargs: SimpleNamespace(processor=processor))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    assert answer.main(["--image", str(picture)]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("demo.answer: Image size (12288 pixels) exceeds limit")
+
+
 def test_half_of_a_character_is_no_question():
     with pytest.raises(ValueError, match=r"half of a character \(a lone surrogate\); type it again"):
         Asking(Image.new("RGB", (32, 32)), "what? \ud800")

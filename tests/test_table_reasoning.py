@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 import training.data.table_reasoning as made
-from tests.small_archive import archive_files, tar_of
+from tests.small_archive import archive_files, as_csv, tar_of
 from training.allocator_batches import MixedSource
 from training.data import DataError, load_examples
 from training.data.table_page import Task
@@ -199,3 +199,10 @@ def test_data_that_are_named_twice_give_other_pages_each_time(tmp_path):
     assert not {name.rsplit("#", 1)[1] for name in first} & {name.rsplit("#", 1)[1] for name in second}
     again = make_source([spec, spec], seed=3, limit=None, skip_bad=False, questions=4)
     assert [again.page(number)[0].name for number in range(0, 12, 2)] == first
+
+
+def test_tables_of_which_nothing_can_be_asked_are_no_data(tmp_path):
+    files = archive_files(12)
+    files |= {name: as_csv([["Name"], ["Ada"], ["Ben"]]) for name in files if name.endswith(".csv")}
+    with pytest.raises(DataError, match="has no question of split='train' that can be drawn"):
+        load_examples(f"wikitables:{tar_of(tmp_path, files)}?page=12x16&questions=lookup", "train", 1)

@@ -33,9 +33,9 @@ class TableOptions:
     largest font in pixels. `crop` leaves out rows and columns that don't fit; without it such tables are not drawn.
     Tables of more than `max_rows` x `max_columns` are not drawn at all (None: any). `lookups` is how many pages are
     drawn of a table to ask look-ups of, `together` how many questions are asked of a page at most: those after its first are
-    look-ups. `find` is how many texts of the page it is asked for besides, where they stand, `reason` how many
-    questions that take more than a look-up. `fonts` names the fonts (None:
-    those of training, or for held-out tables those kept back from it)."""
+    look-ups. `find` is how many texts of the page it is asked for besides, where they stand, `reason` how many questions
+    that take more than a look-up. `fonts` names the fonts (None: those of training, or for held-out tables those kept back
+    from it)."""
 
     page_cells: tuple[int, int] = (20, 24)
     font_sizes: tuple[int, int] = (11, 13)
@@ -212,7 +212,7 @@ def load_tables(
         else:
             kept[number] = examples[:wanted]
             wanted = None if limit is None else wanted - len(kept[number])
-    if not kept:
+    if not any(kept.values()):
         raise DataError(
             f"{path} has no question of split={split!r} that can be drawn: {dict(left_out)}; try a larger page"
         )
