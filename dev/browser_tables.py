@@ -114,6 +114,10 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs=2, default=(192, 256), metavar=("HEIGHT", "WIDTH"), help="in pixels")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    if options.out.exists() and any(options.out.iterdir()):
+        parser.error(
+            f"{options.out} holds files already; name a new folder, so that no page of another run is left in it"
+        )
     height, width = options.size
     random, lines = Random(options.seed), []
     families = tasks(options.tables, random)

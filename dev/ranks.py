@@ -19,7 +19,7 @@ import torch
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from training.ahead import EncodedPage, encode_ahead, page_scores
-from training.allocator import load_allocator
+from training.allocator import allocator_dials, load_allocator
 from training.allocator_batches import AllocatorCollator, PictureSource
 from training.data import load_examples
 
@@ -78,9 +78,11 @@ def main() -> None:
         name: pages_of(model, processor, spec.format(options.tables), options.seed, limit, 0 if options.early else 1)
         for name, (spec, limit) in named.items()
     }
-    own = {name: tensor.clone() for name, tensor in model.model.arrcoc.state_dict().items()}
+    own, dials = model.model.arrcoc, allocator_dials(model.config)
     for allocator in options.allocators:
-        model.model.arrcoc.load_state_dict(own)
+        model.model.arrcoc = own
+        for name, value in dials.items():  # a file brings its own
+            setattr(model.config, name, value)
         if allocator != "bundled":
             load_allocator(model, allocator)
         found = defaultdict(list)

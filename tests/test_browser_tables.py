@@ -35,3 +35,12 @@ def test_answers_stand_in_their_boxes(tmp_path, monkeypatch, capsys):
             assert np.ptp(grey[top:bottom, left:right]) > 50
             assert (right - left) * (bottom - top) < 240 * 160 / 4  # one cell of the table, not all of it
     assert len({example.image.tobytes() for example in examples}) == 8
+
+
+def test_a_folder_of_files_is_left_alone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "kept.txt").write_text("mine")
+    monkeypatch.setattr(sys, "argv", ["browser_tables", "--tables", str(tmp_path), "--out", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        browser_tables.main()
+    assert "holds files already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]

@@ -20,7 +20,8 @@ ALLOWED = """\
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
-                               up to 24 texts of it stand; &reason=12 up to 12 questions that take more
+                               up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
+                               &varied=1 draws pages that differ in more
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&family=.."""
 _PAGES = 100
@@ -132,13 +133,17 @@ def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Example
 
 
 def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool) -> Examples:
-    _only(options, ("page", "questions", "lookups", "together", "find", "reason", "crop", "max_rows", "max_columns"))
+    _only(
+        options,
+        ("page", "questions", "lookups", "together", "find", "reason", "varied", "crop", "max_rows", "max_columns"),
+    )
     counts = ("lookups", "together", "find", "reason", "max_rows", "max_columns")
     chosen = {name: _number(name, options[name]) for name in counts if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
-    if "crop" in options:
-        chosen["crop"] = _flag("crop", options["crop"])
+    for name in ("crop", "varied"):
+        if name in options:
+            chosen[name] = _flag(name, options[name])
     questions = options.get("questions", "both")
     return load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
 

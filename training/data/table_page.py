@@ -1,5 +1,6 @@
 """A part of a table drawn as a page: which rows and columns fit, where they stand, and where each cell's ink is."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from random import Random
@@ -42,13 +43,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """The rows and columns of the table that are drawn, in order, with the lines of each cell (header first)."""
+    """The rows and columns of the table that are drawn, in order, with the lines of each cell (header first), and those of the
+    title. `page` is the room there is, (height, width) in pixels before the page is stretched."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     widths: tuple[int, ...]
     heights: tuple[int, ...]
     lines: tuple[tuple[tuple[str, ...], ...], ...]
+    page: tuple[int, int]
+    title: tuple[str, ...] = ()
 
     def whole(self, task: Task) -> set[TableCell]:
         """Cells of the plan's `task` that are drawn with all of their text, no word of it broken."""
@@ -56,7 +60,7 @@ class Plan:
             (row, column)
             for row, cells in zip((-1, *self.rows), self.lines, strict=True)
             for column, lines in zip(self.columns, cells, strict=True)
-            if " ".join(lines) == task.text(row, column)
+            if " ".join(lines).lower() == task.text(row, column).lower()
         }
 
 
@@ -70,7 +74,10 @@ class _Fitter:
         self.known: dict[int, int] = {}  # least widths
 
     def text(self, row: int, column: int) -> tuple[str, ImageFont.FreeTypeFont]:
-        return self.task.text(row, column), self.style.head() if row < 0 else self.style.body()
+        if row >= 0:
+            return self.task.text(row, column), self.style.body()
+        text = self.task.text(row, column)
+        return text.upper() if self.style.capitals else text, self.style.head()
 
     def lines(self, row: int, column: int, width: int) -> list[str]:
         text, font = self.text(row, column)
@@ -109,8 +116,11 @@ def plan(task: Task, style: TableStyle, page: tuple[int, int], random: Random, c
     a cell of `kept_whole`. Without it, None where the whole table doesn't fit.
     """
     order = _row_order(task, random)
+    page = tuple(int(side / scale / CELL) * CELL for side, scale in zip(page, style.stretch, strict=True))
     most = max(1, page[0] // style.line())
-    fitter = _Fitter(task, style, (page[0] - 2 * _MARGIN, page[1] - 2 * _MARGIN), order[:most] if crop else order)
+    title = tuple(wrap(style.title, page[1] - 2 * _MARGIN, style.body()))
+    room = page[0] - 2 * _MARGIN - len(title) * style.line(), page[1] - 2 * _MARGIN
+    fitter = _Fitter(task, style, room, order[:most] if crop else order)
     columns = _columns(task, fitter, random, crop)
     rows = None if columns is None else _rows(fitter, columns, order, crop)
     if columns is not None and rows is None and crop:
@@ -123,7 +133,7 @@ def plan(task: Task, style: TableStyle, page: tuple[int, int], random: Random, c
     shown = (-1, *rows)
     lines = tuple(tuple(tuple(fitter.lines(r, c, w)) for c, w in zip(columns, widths, strict=True)) for r in shown)
     heights = tuple(fitter.height(row, columns, widths) for row in shown)
-    return Plan(tuple(rows), tuple(columns), tuple(widths), heights, lines)
+    return Plan(tuple(rows), tuple(columns), tuple(widths), heights, lines, page, title)
 
 
 def _rows(fitter: _Fitter, columns: list[int], order: list[int], crop: bool) -> list[int] | None:
@@ -175,6 +185,8 @@ def _widths(fitter: _Fitter, columns: list[int]) -> list[int]:
     least = [fitter.least(column) for column in columns]
     wish = [fitter.wish(column) for column in columns]
     over = fitter.taken(columns, wish) - fitter.room[1]
+    if over < 0 and fitter.style.wide:
+        wish = [width + -over // len(columns) for width in wish]
     spare = sum(wish) - sum(least)
     share = max(0.0, 1 - over / spare) if over > 0 else 1.0
     return [low + int((high - low) * share) for low, high in zip(least, wish, strict=True)]
@@ -188,37 +200,64 @@ def draw(
 
     Without `ink` the page stays empty: quicker where the boxes alone are wanted.
     """
+    above = len(plan.title) * style.line()
     table = (sum(plan.widths) + 2 * style.pad_x * len(plan.columns), sum(plan.heights))
-    size = [-(-(side + 2 * _MARGIN) // CELL) * CELL for side in table]
-    left, top = (random.randint(_MARGIN, whole - side - _MARGIN) for whole, side in zip(size, table, strict=True))
-    image = Image.new("RGB", tuple(size), style.paper)
+    taken = max(table[0], *(width_of(line, style.body()) for line in (*plan.title, ""))), table[1] + above
+    size = [-(-(side + 2 * _MARGIN) // CELL) * CELL for side in taken]
+    left, top = (random.randint(_MARGIN, whole - side - _MARGIN) for whole, side in zip(size, taken, strict=True))
+    image = Image.new("RGB", plan.page[::-1] if style.whole_page else tuple(size), style.paper)
     pen = ImageDraw.Draw(image)
     if ink:
-        _draw_lines(pen, style, plan, left, top, table[0])
+        for number, line in enumerate(plan.title):
+            pen.text((left, top + number * style.line()), line, font=style.body(), fill=style.ink)
+        _draw_lines(pen, style, plan, left, top + above, table[0])
     boxes: dict[TableCell, tuple[Box, ...]] = {}
-    y = top
+    y = top + above
     for row, height, cells in zip((-1, *plan.rows), plan.heights, plan.lines, strict=True):
         x = left
         for column, width, lines in zip(plan.columns, plan.widths, cells, strict=True):
             font = style.head() if row < 0 else style.body()
-            corner = (x + style.pad_x, y + style.pad_y)
+            down = (height - 2 * style.pad_y - len(lines) * style.line()) // 2 if style.middle else 0
+            corner = (x + style.pad_x, y + style.pad_y + down)
             placed = list(_placed(style, font, lines, corner, width)) if ink or (row, column) in boxed else []
             if ink:
                 for place, line in placed:
-                    pen.text(place, line, font=font, fill=style.ink)
+                    pen.text(place, line, font=font, fill=style.ink_of(row))
             if (row, column) in boxed:
                 boxes[row, column] = tuple(
                     tuple(int(edge) for edge in pen.textbbox(place, line, font=font)) for place, line in placed
                 )
             x += width + 2 * style.pad_x
         y += height
-    return image, boxes
+    return _stretched(style, image, boxes)
+
+
+def _stretched(style: TableStyle, image: Image.Image, boxes: dict[TableCell, tuple[Box, ...]]):
+    """The page and its boxes, drawn larger or smaller as the style says; its sides stay multiples of the token cell."""
+    if style.stretch == (1, 1):
+        return image, boxes
+    sides = [
+        max(1, round(side * scale / CELL)) * CELL for side, scale in zip(image.size, style.stretch[::-1], strict=True)
+    ]
+    across, down = sides[0] / image.width, sides[1] / image.height
+    scaled = {
+        cell: tuple(
+            (int(left * across), int(top * down), math.ceil(right * across), math.ceil(bottom * down))
+            for left, top, right, bottom in found
+        )
+        for cell, found in boxes.items()
+    }
+    return image.resize(tuple(sides), Image.Resampling.BICUBIC), scaled
 
 
 def _placed(style: TableStyle, font, lines, corner: tuple[int, int], width: int):
     """((x, y), text) of each line of a cell."""
+    align = style.align
+    if align == "figures":
+        align = "left" if any(letter.isalpha() for line in lines for letter in line) else "right"
     for number, line in enumerate(lines):
-        x = corner[0] + ((width - width_of(line, font)) // 2 if style.centred else 0)
+        spare = width - width_of(line, font)
+        x = corner[0] + {"left": 0, "centre": spare // 2, "right": spare}[align]
         yield (x, corner[1] + number * style.line()), line
 
 
@@ -228,11 +267,16 @@ def _draw_lines(pen, style: TableStyle, plan: Plan, left: int, top: int, width: 
     y = top
     for number, height in enumerate(plan.heights):
         striped = style.look == "zebra" and number % 2 == 0
-        if striped or (style.look == "shaded" and number == 0):
+        if number == 0 and style.header_colours:
+            pen.rectangle((left, y, right, y + height - 1), fill=style.header_colours[0])
+        elif striped or (style.look == "shaded" and number == 0):
             pen.rectangle((left, y, right, y + height - 1), fill=style.shade)
         y += height
-        if style.look == "ruled" or (number == 0 and style.look in ("plain", "shaded")):
-            pen.line((left, y - 1, right, y - 1), fill=style.ink if style.look != "ruled" else style.shade)
+        if style.look in ("ruled", "rows") or (number == 0 and style.look in ("plain", "shaded")):
+            pen.line((left, y - 1, right, y - 1), fill=style.ink if style.look in ("plain", "shaded") else style.shade)
+        elif style.look == "dotted":
+            for x in range(left, right, 3):
+                pen.point((x, y - 1), fill=style.ink)
     if style.look == "ruled":
         pen.line((left, top, right, top), fill=style.shade)
         x = left

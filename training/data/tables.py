@@ -18,9 +18,9 @@ from training.data.table_archive import Archive, Asked, Table, read_archive
 from training.data.table_lookups import Lookup, finds, further_lookups, lookup_task, words_of
 from training.data.table_page import Plan, TableCell, Task, draw, plan
 from training.data.table_reasoning import reasoned
-from training.data.table_style import TableStyle, covers, pick_style
+from training.data.table_style import TableStyle, covers, pick_style, vary
 from training.world.canvas import CELL
-from training.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
+from training.world.fonts import FURTHER_FONTS, HELD_OUT_FONTS, TRAIN_FONTS
 from training.world.layout import SPLITS, stable_hash
 
 HUMAN, LOOKUP, FIND, REASON = "table_human", "table_lookup", "table_find", "table_reason"  # families
@@ -34,8 +34,8 @@ class TableOptions:
     Tables of more than `max_rows` x `max_columns` are not drawn at all (None: any). `lookups` is how many pages are
     drawn of a table to ask look-ups of, `together` how many questions are asked of a page at most: those after its first are
     look-ups. `find` is how many texts of the page it is asked for besides, where they stand, `reason` how many questions
-    that take more than a look-up. `fonts` names the fonts (None: those of training, or for held-out tables those kept back
-    from it)."""
+    that take more than a look-up. With `varied` pages differ in more than the few ways of the reported results (`vary`), in
+    more fonts. `fonts` names the fonts (None: those of training, or for held-out tables those kept back from it)."""
 
     page_cells: tuple[int, int] = (20, 24)
     font_sizes: tuple[int, int] = (11, 13)
@@ -46,6 +46,7 @@ class TableOptions:
     together: int = 1
     find: int = 0
     reason: int = 0
+    varied: bool = False
     fonts: tuple[str, ...] | None = None
 
     def __post_init__(self):
@@ -65,7 +66,8 @@ class TableOptions:
 
     def fonts_of(self, split: str) -> tuple[str, ...]:
         """The fonts of a split's body texts."""
-        every = self.fonts or (TRAIN_FONTS if split == "train" else HELD_OUT_FONTS)
+        further = FURTHER_FONTS if self.varied else ()
+        every = self.fonts or ((*TRAIN_FONTS, *further) if split == "train" else HELD_OUT_FONTS)
         return tuple(font for font in every if not font.endswith(" bold")) or every
 
 
@@ -120,6 +122,8 @@ class _Drawing:
         style = pick_style(random, options.fonts_of(self.split), options.font_sizes, "".join(texts))
         if style is None:
             return "letters that no font has"
+        if options.varied:
+            style = vary(style, random, task.header)
         height, width = (side * CELL for side in options.page_cells)
         shown = plan(task, style, (height, width), random, options.crop)
         return "too large for the page" if shown is None else (style, shown, random)
