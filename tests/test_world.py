@@ -482,7 +482,11 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage, monkeypatch)
     monkeypatch.setattr(train_base.Trainer, "save", save_and_keep_the_second_step)
     smoke = ["--smoke", "--stage", stage, "--save-every", "2", "--steps"]
     history = train_base.main([*smoke, "3", "--out", str(whole)])
+    logged = (whole / "metrics.jsonl").read_text()  # it was killed in the middle of a line of the third step
+    (killed / "metrics.jsonl").write_text(logged[:-20])
     rest = train_base.main([*smoke, "1", "--out", str(killed), "--resume"])
+    steps = [json.loads(line)["step"] for line in (killed / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3]
     assert [metrics["step"] for metrics in history] == [1, 2, 3]
     assert "score" in history[1]
     names = {name for name in history[0] if name in WEIGHTS or name == "gradient_norm"}

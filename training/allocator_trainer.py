@@ -15,6 +15,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from training.allocator import check_parameters, fill_parameters, read_tensors, write_tensors
 from training.allocator_batches import AllocatorBatches
+from training.metrics_file import cut_after
 
 TRAINED = "trained.safetensors"
 METRICS = "metrics.jsonl"
@@ -30,23 +31,13 @@ class MetricsFile(TrainerCallback):
         self.path, self.start = path, start
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if not state.is_world_process_zero:
-            return
-        lines = self.path.read_text().splitlines() if self.start and self.path.exists() else []
-        kept = [line for line in lines if (step := _step_of(line)) is not None and step <= self.start]
-        self.path.write_text("".join(f"{line}\n" for line in kept))
+        if state.is_world_process_zero:
+            cut_after(self.path, self.start)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero:
             with self.path.open("a") as file:
                 file.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
-
-
-def _step_of(line: str) -> int | None:
-    try:
-        return json.loads(line)["step"]
-    except json.JSONDecodeError:  # cut short by a full disk or a kill
-        return None
 
 
 class FiniteGradients(TrainerCallback):

@@ -21,6 +21,7 @@ from training import parallel
 from training.base_model import HEADS, build_model, export
 from training.batches import make_batch
 from training.curriculum import STAGES, Stage
+from training.metrics_file import cut_after
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
 from training.stream import Batches
@@ -156,7 +157,10 @@ def run(trainer: Trainer) -> list[dict]:
     """Trains until the cool-down or `--steps` ends; returns the metrics of every step of this run."""
     options = trainer.options
     history, began = [], time.monotonic()
-    log = (options.out / "metrics.jsonl" if trainer.rank == 0 else Path(os.devnull)).open("a")
+    file = options.out / "metrics.jsonl"
+    if trainer.rank == 0:
+        cut_after(file, trainer.step)
+    log = (file if trainer.rank == 0 else Path(os.devnull)).open("a")
     name = trainer.stages[trainer.stage].name
     bar = tqdm(desc=name, unit="page", smoothing=0.05, mininterval=1, disable=trainer.rank > 0)
     batches = _batches(trainer)

@@ -1,0 +1,19 @@
+"""The JSON-lines file of a run's metrics, whose lines have a `step`."""
+
+import json
+from pathlib import Path
+
+
+def cut_after(path: Path, step: int) -> None:
+    """Takes out the lines after `step`, and those cut short by a full disk or a kill: a run that goes on from there writes its
+    own. Step 0 leaves an empty file."""
+    lines = path.read_text().splitlines() if step and path.exists() else []
+    kept = [line for line in lines if (own := _step_of(line)) is not None and own <= step]
+    path.write_text("".join(f"{line}\n" for line in kept))
+
+
+def _step_of(line: str) -> int | None:
+    try:
+        return json.loads(line)["step"]
+    except json.JSONDecodeError:
+        return None
