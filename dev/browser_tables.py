@@ -1,4 +1,4 @@
-"""Real tables drawn by a browser, in fonts, colours and layouts that no page of training has, as a folder for the evaluation.
+"""Real tables drawn by a browser, in layouts and mostly in fonts that no page of training has, as a folder for the evaluation.
 
     python -m dev.browser_tables --tables ../shared/data/wikitablequestions --out runs/browser
     python -m evaluation.run --model checkpoints/arrcoc-small --data runs/browser --methods arrcoc ...
