@@ -81,8 +81,7 @@ def main() -> None:
     own, dials = model.model.arrcoc, allocator_dials(model.config)
     for allocator in options.allocators:
         model.model.arrcoc = own
-        for name, value in dials.items():  # a file brings its own
-            setattr(model.config, name, value)
+        model.config.update(dials)  # a file brings its own
         if allocator != "bundled":
             load_allocator(model, allocator)
         found = defaultdict(list)

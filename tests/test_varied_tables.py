@@ -98,7 +98,7 @@ def test_lines_stand_in_the_middle_of_a_higher_row():
     tops = []
     for middle in (False, True):
         style = style_of(0, align="left", middle=middle, stretch=(1.0, 1.0), wide=False, title="", size=12)
-        fitted = replace(plan(task, style, (160, 112), Random(0)))
+        fitted = plan(task, style, (160, 112), Random(0))
         assert len(fitted.lines[1][0]) > 1
         tops.append(draw(style, fitted, Random(1), {(0, 1)})[1][0, 1][0][1])
     assert tops[1] > tops[0]
@@ -128,6 +128,6 @@ def test_spec_draws_other_pages_of_the_same_questions(small):
 
 def test_held_out_tables_keep_their_fonts():
     train, held_out = (TableOptions(varied=True).fonts_of(split) for split in ("train", "held_out"))
-    assert set(FURTHER_FONTS) - {"stix bold", "dejavu serif bold"} <= set(train)
+    assert set(FURTHER_FONTS) <= set(train)
     assert set(held_out) <= set(HELD_OUT_FONTS)
     assert not set(FURTHER_FONTS) & {*TRAIN_FONTS, *TableOptions().fonts_of("train"), *held_out}

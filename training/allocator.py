@@ -202,21 +202,16 @@ def read_allocator(
             "--baseline-weights DIR"
         )
     config, old, chosen = copy.deepcopy(model.config), model.model.arrcoc, json.loads(metadata["dials"])
-    _assign(config, chosen)
+    config.update(chosen)
     layer = type(old)(config)
     fill(layer, tensors, path)
     if dials:
         _check_dials(dials, chosen, path)
-        _assign(config, dials)
+        config.update(dials)
         if config.coarse_share == 0:
             layer.adapter = None
         layer.follow(config)
     return layer.to(next(old.parameters()).device).train(old.training), chosen | (dials or {}), metadata
-
-
-def _assign(config, dials: dict) -> None:
-    for name, value in dials.items():
-        setattr(config, name, value)
 
 
 def _check_dials(dials: dict, held: dict, path: str | Path) -> None:
@@ -249,7 +244,7 @@ def load_allocator(
         ValueError: see `read_allocator`.
     """
     layer, chosen, metadata = read_allocator(model, path, dials, scorer)
-    _assign(model.config, chosen)
+    model.config.update(chosen)
     model.model.arrcoc = layer
     return metadata
 

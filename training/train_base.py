@@ -157,10 +157,9 @@ def run(trainer: Trainer) -> list[dict]:
     """Trains until the cool-down or `--steps` ends; returns the metrics of every step of this run."""
     options = trainer.options
     history, began = [], time.monotonic()
-    file = options.out / "metrics.jsonl"
-    if trainer.rank == 0:
-        cut_after(file, trainer.step)
-    log = (file if trainer.rank == 0 else Path(os.devnull)).open("a")
+    file = options.out / "metrics.jsonl" if trainer.rank == 0 else Path(os.devnull)
+    cut_after(file, trainer.step)
+    log = file.open("a")
     name = trainer.stages[trainer.stage].name
     bar = tqdm(desc=name, unit="page", smoothing=0.05, mininterval=1, disable=trainer.rank > 0)
     batches = _batches(trainer)

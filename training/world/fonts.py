@@ -12,10 +12,8 @@ _FILES = {
     "dejavu": ("matplotlib", "mpl-data/fonts/ttf/DejaVuSans.ttf"),
     "dejavu bold": ("matplotlib", "mpl-data/fonts/ttf/DejaVuSans-Bold.ttf"),
     "dejavu serif": ("matplotlib", "mpl-data/fonts/ttf/DejaVuSerif.ttf"),
-    "dejavu serif bold": ("matplotlib", "mpl-data/fonts/ttf/DejaVuSerif-Bold.ttf"),
     "dejavu oblique": ("matplotlib", "mpl-data/fonts/ttf/DejaVuSans-Oblique.ttf"),
     "stix": ("matplotlib", "mpl-data/fonts/ttf/STIXGeneral.ttf"),
-    "stix bold": ("matplotlib", "mpl-data/fonts/ttf/STIXGeneralBol.ttf"),
     "stix oblique": ("matplotlib", "mpl-data/fonts/ttf/STIXGeneralItalic.ttf"),
     "computer modern": ("matplotlib", "mpl-data/fonts/ttf/cmss10.ttf"),
     "roboto": ("font_roboto", "files/Roboto-Regular.ttf"),
@@ -34,7 +32,7 @@ _FILES = {
 # the tables alone.
 PLAIN_FONTS = ("mono", "dejavu", "roboto")
 HELD_OUT_FONTS = ("caladea", "caladea bold", "lato", "lato bold")
-FURTHER_FONTS = ("dejavu serif bold", "dejavu oblique", "stix", "stix bold", "stix oblique", "computer modern")
+FURTHER_FONTS = ("dejavu oblique", "stix", "stix oblique", "computer modern")
 TRAIN_FONTS = tuple(name for name in _FILES if name not in (*HELD_OUT_FONTS, *FURTHER_FONTS))
 
 
