@@ -1,6 +1,29 @@
 """What a cache hands on: how many tokens it holds, and where the next one stands."""
 
+from typing import NamedTuple
+
 import torch
+
+
+class PromptEnd(NamedTuple):
+    """Where the prompt of a cache ended.
+
+    Attributes:
+        images: tokens up to its last image or video, 0 for none; what comes after it may be cropped and replaced.
+        rope_deltas: (batch, 1) how far the position of a token behind it lies from its place among the tokens.
+        known: whether `images` was read from the prompt's tokens; else it is all of them.
+        settled: whether `rope_deltas` are those of the prompt. Behind a pruned image with nothing after it yet they are not,
+            where positions were given: its full grid, from which text goes on, can't be told from the cells that were kept.
+    """
+
+    images: int
+    rope_deltas: torch.Tensor
+    known: bool
+    settled: bool
+
+    def tells(self, cached: int) -> bool:
+        """Whether what follows `cached` tokens of the cache, which may have been cropped, goes on from this prompt."""
+        return self.settled and cached >= self.images
 
 
 def cached_tokens(cache) -> int:
@@ -30,45 +53,82 @@ def rope_deltas_of(position_ids, attention_mask, tokens, cached: int) -> torch.T
     return (position_ids[-3:].amax(dim=(0, 2)) + 1 - places.to(position_ids.device))[:, None]
 
 
-def hold_rope_deltas(cache, rope_deltas: torch.Tensor, end: int) -> None:
-    """Writes on `cache` how far the position of a token behind its images lies from its place among the tokens.
+def prompt_end(cache) -> PromptEnd | None:
+    """What `hold_prompt_end` wrote on `cache`, or `None`."""
+    return getattr(cache, "arrcoc_prompt_end", None)
 
-    The cache is the only thing that a conversation hands on, so what continues it must stand there and not on the model.
 
-    Args:
-        cache: the cache after a prompt.
-        rope_deltas: (batch, 1).
-        end: tokens up to the last image; what comes after it may be cropped and replaced.
-    """
-    cache.arrcoc_rope_deltas = (end, rope_deltas)
+def hold_prompt_end(cache, end: PromptEnd) -> None:
+    """Writes `end` on `cache`: the only thing that a conversation hands on, so what continues it must stand there and not on
+    the model."""
+    cache.arrcoc_prompt_end = end
 
 
 def held_rope_deltas(cache, check: bool = True) -> torch.Tensor | None:
     """(batch, 1) the next token's position minus its place among the tokens, or `None` where the cache is empty or another's.
 
     Raises:
-        ValueError: the cache was cropped to before the end of its images, and `check` is set.
+        ValueError: the cache was cropped to before the end of its images, or its prompt's end is not settled, and `check` is
+            set.
     """
-    end, deltas = getattr(cache, "arrcoc_rope_deltas", (0, None))
-    now = 0 if deltas is None else cached_tokens(cache)
-    if now == 0:
+    end = prompt_end(cache)
+    if end is None or not (now := cached_tokens(cache)):
         return None
-    if check and now < end:
+    if check and now < end.images:
         raise ValueError(
-            f"the cache was cropped to {now} tokens, but its images end after {end}; pass the whole prompt with its images and "
-            "mm_token_type_ids, or start from an empty cache"
+            f"the cache was cropped to {now} tokens, but its images end after {end.images}; pass the whole prompt with its images "
+            "and mm_token_type_ids, or start from an empty cache"
         )
-    return deltas
+    if check and not end.settled:
+        raise ValueError(
+            "the cache ends with a pruned image whose position_ids were given; pass those of what follows, too, or to generate() "
+            "the whole prompt with mm_token_type_ids"
+        )
+    return end.rope_deltas
 
 
-def images_end(input_ids, config, cached: int, length: int) -> int:
-    """How many tokens of a cache stand up to the last image or video: 0 for none, all `length` where the prompt's new part
-    (`input_ids`, behind `cached` tokens) is not known."""
-    if input_ids is None:
-        return length
-    seen = (input_ids == config.image_token_id) | (input_ids == config.video_token_id)
+def images_end(before, input_ids, config, cached: int, length: int, has_vision: bool) -> tuple[int, bool]:
+    """`images` and `known` of the `PromptEnd` of a cache of `length` tokens.
+
+    Args:
+        before: the `PromptEnd` of its first `cached` tokens, or `None`.
+        input_ids: (batch, length - cached) of the prompt's new part, or `None` where it came as embeddings.
+        has_vision: whether the new part has images or videos.
+    """
+    if has_vision and input_ids is None:
+        return length, False
+    if has_vision:
+        return last_image((input_ids == config.image_token_id) | (input_ids == config.video_token_id), cached), True
+    if before is None:
+        return 0, input_ids is not None
+    return min(before.images, cached), before.known and before.images <= cached
+
+
+def last_image(seen: torch.Tensor, cached: int = 0) -> int:
+    """Tokens up to the last placeholder of `seen` (batch, length) bool, behind `cached` tokens; 0 for none."""
     columns = seen.any(0).nonzero()
     return cached + int(columns[-1]) + 1 if len(columns) else 0
+
+
+def check_same_images(cache, mm_token_type_ids: torch.Tensor) -> None:
+    """Refuses a whole prompt whose images take other places than those that the cache was made from.
+
+    Args:
+        mm_token_type_ids: (batch, length) of the whole prompt.
+
+    Raises:
+        ValueError: saying so: an image that is asked about again has got another budget, for one.
+    """
+    end, held = prompt_end(cache), cached_tokens(cache)
+    if end is None or not end.known or not 0 < held < mm_token_type_ids.shape[1] or held < end.images:
+        return
+    now = last_image(mm_token_type_ids[:, :held] != 0)
+    if now != end.images:
+        raise ValueError(
+            f"the images of the cache end after {end.images} tokens, those of the prompt after {now}: an image has other "
+            "placeholders than when it was read, as with token_budget='auto', which counts anew for each question. Pass as "
+            "token_budget what it had (image_token_counts of the first call), or start from an empty cache"
+        )
 
 
 def deltas_of(held: torch.Tensor, batch: int) -> torch.Tensor:

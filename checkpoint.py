@@ -27,6 +27,12 @@ def check_loaded(model: nn.Module, info: dict):
             f"the checkpoint lacks {len(lost)} tensors, the first of them {lost[:3]}.{hint} Download it again, or rename the "
             "tensors to the names of the model"
         )
+    other = sorted(name for name, *_ in info.get("mismatched_keys", ()) if ".arrcoc." in name)  # and both shapes
+    if other:
+        raise ValueError(
+            f"{len(other)} tensors of the checkpoint's allocator have other shapes than the config asks for, the first of them "
+            f"{other[0]}; a new one beside the rest of a trained allocator would choose at random. Leave its shape as it is saved"
+        )
     for name, parameter in model.named_parameters():
         plain = type(parameter.data) is torch.Tensor and parameter.is_floating_point() and parameter.dtype.itemsize > 1
         if plain and parameter.device.type != "meta" and not torch.isfinite(parameter).all():

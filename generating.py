@@ -7,7 +7,7 @@ import transformers
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.generation import utils as generation_utils
 
-from .caching import cached_tokens, deltas_of, held_rope_deltas
+from .caching import cached_tokens, check_same_images, deltas_of, held_rope_deltas, prompt_end
 from .configuration_arrcoc import check_spending
 from .encoding import check_encoded
 from .placement import cells_of, check_filled, count_placeholders, images_to_encode
@@ -21,6 +21,21 @@ class GeneratingMixin:
     config: Any
     model: Any
 
+    def generate_batch(self, inputs, *args, **kwargs):
+        """Continuous batching of prompts of text, as with stock Qwen3-VL, also through `cache_implementation="paged"`.
+
+        Raises:
+            ValueError: a prompt has placeholders: this way of generating reads no images.
+        """
+        seen = torch.tensor([self.config.image_token_id, self.config.video_token_id])
+        for number, prompt in enumerate(inputs):
+            if torch.isin(torch.as_tensor(prompt).cpu(), seen).any():
+                raise ValueError(
+                    f"prompt {number} has an image or video, which transformers' continuous batching (generate_batch, "
+                    'cache_implementation="paged") does not read; call generate() with another cache'
+                )
+        return super().generate_batch(inputs, *args, **kwargs)
+
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         # After a cache, stock would use the rope_deltas of whatever prompt ran last. With the whole prompt at hand
         # everything is placed from the prompt, else from what the cache holds.
@@ -31,7 +46,8 @@ class GeneratingMixin:
         check_prompt(inputs_tensor, model_kwargs, self.config)
         told = held_rope_deltas(cache, check=False) is not None
         placeable = whole and types is not None and types.shape == inputs_tensor.shape
-        if placeable and (not told or any(grid is not None for grid in grids)):
+        as_text = placeable and told and not prompt_end(cache).tells(cached_tokens(cache)) and not types.any()
+        if placeable and (not told or as_text or any(grid is not None for grid in grids)):
             model_kwargs = {key: value for key, value in model_kwargs.items() if key != "past_key_values"}
         elif (held := held_rope_deltas(cache)) is not None:
             text = super(Qwen3VLForConditionalGeneration, self)._prepare_position_ids_for_generation(
@@ -54,17 +70,8 @@ class GeneratingMixin:
         # generate() encodes without the prompt: here its images are still counted, and those that are cached left out.
         check_chunks(generation_config.prefill_chunk_size, model_kwargs)
         check_spending(model_kwargs.get("encode_ratio"), model_kwargs.get("allocation_mode"))
-        images = [model_kwargs.get("pixel_values"), (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]
-        images[0] = model_kwargs.get("encoded_images") if images[0] is None else images[0]
-        empty = not cached_tokens(model_kwargs.get("past_key_values"))
-        if (
-            images[0] is None
-            and images[1] is None
-            and empty
-            and not generation_config.is_assistant
-            and inputs_tensor.ndim == 2
-        ):
-            check_filled(inputs_tensor, model_kwargs.get("mm_token_type_ids"), self.config.image_token_id)
+        if not generation_config.is_assistant:  # assistants draft without images
+            check_shown(inputs_tensor, model_kwargs, self.config.image_token_id)
         model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size)
         if model_kwargs.get("encoded_images") is not None:
             model_kwargs.setdefault("pixel_values", None)  # stock calls the encoder only where this is there
@@ -118,6 +125,27 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
         )
     if (deltas := held_rope_deltas(cache, check=False)) is not None:  # a whole prompt may follow any cache
         deltas_of(deltas, len(inputs_tensor))
+
+
+def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, image_token_id: int):
+    """Refuses a prompt with image placeholders that came without any image, and a whole prompt whose images are not where the
+    cache read them.
+
+    Raises:
+        ValueError: saying what is missing, or what to pass.
+    """
+    cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
+    types = model_kwargs.get("mm_token_type_ids")
+    if inputs_tensor.ndim != 2:
+        return
+    if cached_tokens(cache):
+        whole = mask is None or mask.shape[1] == inputs_tensor.shape[1]
+        if whole and types is not None and types.shape == inputs_tensor.shape:
+            check_same_images(cache, types)
+        return
+    images = [model_kwargs.get(name) for name in ("pixel_values", "encoded_images")]
+    if all(image is None for image in [*images, (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]):
+        check_filled(inputs_tensor, types, image_token_id)
 
 
 def check_chunks(prefill_chunk_size: int | None, model_kwargs: dict):

@@ -11,13 +11,20 @@ import inspect
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import Qwen3VLForConditionalGeneration
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .attending import Allocation
-from .caching import cached_tokens, hold_rope_deltas, images_end, rope_deltas_of
+from .caching import (
+    PromptEnd,
+    cached_tokens,
+    hold_prompt_end,
+    images_end,
+    prompt_end,
+    rope_deltas_of,
+)
 from .checkpoint import check_loaded
 from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt
 from .encoding import EncodedImages
@@ -101,6 +108,8 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
         has_vision = bool(mm_encoder_outputs) or pixel_values_videos is not None
+        before = prompt_end(past_key_values) if cached else None
+        ends = has_vision or not cached or (before is not None and not before.tells(cached))
         outputs = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -116,11 +125,13 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             return_dict=True,
             **kwargs,
         )
-        if tokens is not None and outputs.past_key_values is not None and (has_vision or not cached):
+        if ends and tokens is not None and outputs.past_key_values is not None:
+            length = cached + tokens.shape[1]
+            images, known = images_end(before, input_ids, self.config, cached, length, has_vision)
+            settled = rope_deltas is not None or offsets is None or images < length
             if rope_deltas is None:
                 rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached)
-            end = images_end(input_ids, self.config, cached, cached + tokens.shape[1]) if has_vision else 0
-            hold_rope_deltas(outputs.past_key_values, rope_deltas, end)
+            hold_prompt_end(outputs.past_key_values, PromptEnd(images, rope_deltas, known, settled))
         return outputs
 
     def _encode_prompt(self, prompt, images, videos, spend, **kwargs) -> dict:
@@ -161,12 +172,19 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """Loads our own folder or a stock Qwen3-VL checkpoint, and refuses one that is incomplete or not finite.
+        """Loads our own folder or a stock Qwen3-VL checkpoint, and refuses one that is incomplete or not finite. A stock `config`
+        becomes one of ours, with the allocator's defaults.
 
         Raises:
             ValueError: a file of weights can't be read, a tensor of the base is missing, the allocator's are there in part,
                 or a tensor holds NaN or infinity.
         """
+        config = kwargs.get("config")
+        if isinstance(config, Qwen3VLConfig) and config.model_type == Qwen3VLConfig.model_type:
+            held = {"attn_implementation": config._attn_implementation} if config._attn_implementation else {}
+            kwargs["config"] = cls.config_class.from_dict(
+                config.to_dict() | {"model_type": cls.config_class.model_type}, **held
+            )
         try:
             model, info = super().from_pretrained(
                 pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs

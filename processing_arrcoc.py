@@ -5,6 +5,7 @@ Beside Qwen3-VL's own inputs it emits the raw images, each image's question and 
 
 import copy
 import difflib
+import numbers
 import re
 from dataclasses import dataclass
 
@@ -89,8 +90,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         if not isinstance(self.token_budget, str):
             self.token_budget = int(budget)  # numpy's numbers and tensors can't be saved
         size = self.texture_size
-        if isinstance(size, bool) or not isinstance(size, int) or not 32 <= size <= 4096:
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or not 32 <= size <= 4096:
             raise ValueError(f"texture_size={size!r} is no whole number of pixels in [32, 4096]; pass one, such as 512")
+        self.texture_size = int(size)
         if self.question_turn not in QUESTION_TURNS:
             raise ValueError(f"question_turn={self.question_turn!r} is unknown; pass one of {QUESTION_TURNS}")
 

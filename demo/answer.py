@@ -174,6 +174,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--max-new-tokens", type=int, default=32)
     options = parser.parse_args(arguments)
 
+    if options.out.is_dir() or options.out.suffix.lower() not in Image.registered_extensions():
+        parser.error(f"--out {options.out}: pass the picture's file, such as overlay.png")
     try:
         with tempfile.TemporaryDirectory() as scratch:
             pipe = pipeline(

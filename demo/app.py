@@ -202,7 +202,7 @@ def main(arguments: list[str] | None = None):
         examples = samples(options.tables)
         instrument = Instrument.load(options.model, options.device)
         instrument.warm_up(examples[0].image)
-    except (OSError, ValueError, StrictDataclassError) as error:
+    except (OSError, ValueError, RuntimeError, AssertionError, StrictDataclassError) as error:  # the two: a device
         parser.error(" ".join(str(error).split()))
     launch(build(instrument, examples), server_name=options.host, server_port=options.port)
 

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import hashlib
 import importlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,10 @@ def check_out(parser: argparse.ArgumentParser, out: Path, columns: Sequence[str]
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out {out} can't be written ({error}); pass a path in a folder of yours")
+    for ending in (".csv", ".jsonl", ".png"):
+        path = out.with_name(out.name + ending)
+        if path.is_dir() or not os.access(path if path.exists() else out.parent, os.W_OK):
+            parser.error(f"--out {out}: {path} can't be written; pass a path in a folder of yours")
     table = out.with_name(out.name + ".csv")
     if table.is_file():
         with open(table, encoding="utf-8", errors="replace") as file:

@@ -71,9 +71,12 @@ class Source:
         from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 
         torch.manual_seed(0)  # a stock checkpoint's allocator is new; the same folder comes out each time
-        model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(
-            self.checkpoint, dtype=dtype, revision=self.revision or "main"
-        )
+        try:
+            model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(
+                self.checkpoint, dtype=dtype, revision=self.revision or "main"
+            )
+        except RuntimeError as error:  # transformers' own, which has named the tensors on stderr
+            raise ValueError(f"{self.checkpoint} has weights of other shapes than its config ({error})") from error
         if self.allocator is not None:
             from training.allocator import load_allocator
 

@@ -15,6 +15,7 @@ from demo import asking, views
 from demo.asking import Asking, open_upload
 from demo.instrument import METHODS, Instrument
 from demo.samples import samples, title
+from demo.space import stage as space
 from demo.space.stage import stage
 from training.data.examples import evidence_weight
 from upload import ROOT
@@ -216,6 +217,17 @@ def test_the_space_is_complete_and_its_card_is_one_that_the_hub_takes(tmp_path):
     assert Path(ran.stdout.split()[0]) == out / "arrcoc" / "__init__.py"
     with pytest.raises(FileExistsError, match="new or empty"):
         stage(out)
+
+
+def test_a_space_that_can_not_be_staged_is_told_in_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for arguments, told in (
+        ([tmp_path / "file"], "Not a directory"),
+        ([tmp_path / "new", "--model", ""], "is no Hub id"),
+    ):
+        assert space.main([str(argument) for argument in arguments]) == 1
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_space_may_take_its_model_from_the_hub(tmp_path):

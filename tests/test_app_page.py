@@ -305,9 +305,9 @@ def test_the_keyboard_alone_is_enough(visit, drawn):
     assert tokens(answered(visitor)["arrcoc"]) == chosen
 
 
-@pytest.mark.parametrize("options", [["--model"], ["--tables"]], ids=["model", "tables"])
-def test_a_mistake_on_the_command_line_is_told_in_words(options, tmp_path, capsys):
+@pytest.mark.parametrize("option", ["--model", "--tables", "--device"])
+def test_a_mistake_on_the_command_line_is_told_in_words(option, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        app_module.main([*options, str(tmp_path)])
+        app_module.main([option, str(tmp_path)])
     assert ended.value.code == 2
     assert str(tmp_path) in capsys.readouterr().err

@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 from transformers.image_transforms import convert_to_rgb
 from transformers.utils import is_torchvision_available
 
@@ -500,8 +501,8 @@ def edit_weights(folder, change):
     save_file(tensors, file, metadata={"format": "pt"})
 
 
-def load(folder):
-    return ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder)
+def load(folder, **options):
+    return ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder, **options)
 
 
 BASE, OWN = "model.language_model.layers.1.mlp.up_proj.weight", "model.arrcoc.participation.score.weight"
@@ -569,6 +570,13 @@ def test_weight_of_another_shape(folder):
         load(folder)
 
 
+def test_an_allocator_of_another_shape_is_not_made_new_in_part(folder):
+    with pytest.raises(
+        ValueError, match=r"allocator have other shapes than the config asks for.* would choose at random"
+    ):
+        load(folder, ignore_mismatched_sizes=True, scorer_hidden_size=32)
+
+
 def test_truncated_weights_file(folder):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])
@@ -597,6 +605,19 @@ def test_stock_folder_loads(tiny_model, stock_twin, tmp_path):
     assert loaded.model.arrcoc.participation.gate.item() == 0
     weight = tiny_model().state_dict()[BASE]
     assert torch.equal(loaded.state_dict()[BASE], weight)
+
+
+def test_a_stock_config_becomes_one_of_ours(tiny_model, stock_twin, tmp_path):
+    """As with stock, where a config is read, changed and handed over."""
+    stock_twin(tiny_model()).save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path)
+    config.text_config.num_hidden_layers = 1
+    config._attn_implementation = "eager"
+    loaded = load(tmp_path, config=config)
+    assert loaded.config.model_type == "arrcoc_qwen3_vl"
+    assert len(loaded.model.language_model.layers) == 1
+    assert loaded.config._attn_implementation == loaded.config.text_config._attn_implementation == "eager"
+    assert loaded.model.arrcoc.participation.gate.item() == 0
 
 
 def test_config_of_a_newer_version(folder):

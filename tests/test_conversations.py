@@ -194,3 +194,60 @@ def test_guidance_runs_beside_images(tiny_model, make_inputs, page):
     with_image, without = model(**inputs).logits[:, -1].log_softmax(-1), model(last).logits[:, -1].log_softmax(-1)
     guided = (without + 1.5 * (with_image - without))[out.scores[0].isfinite()]  # suppressed tokens are not
     torch.testing.assert_close(out.scores[0][out.scores[0].isfinite()], guided, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_an_image_that_is_asked_about_again_with_another_budget_is_refused(tiny_model, make_inputs, page):
+    """Its further tokens would be read twice, or as many of the text behind it not at all."""
+    model = tiny_model()
+    out = model.generate(**make_inputs([page(128, 96)], token_budget=9), max_new_tokens=2, return_dict_in_generate=True)
+    for budget in (5, 12):
+        again = make_inputs([page(128, 96)], "what is it, and which of all is the longest?", token_budget=budget)
+        end = int((again["mm_token_type_ids"][0] == 1).nonzero()[-1]) + 1
+        with pytest.raises(ValueError, match=rf"those of the prompt after {end}: an image has other placeholders"):
+            model.generate(**again, past_key_values=copy.deepcopy(out.past_key_values))
+
+
+@torch.no_grad()
+def test_a_cache_cropped_before_its_image_goes_on_as_text(tiny_model, processor, make_inputs, page, report):
+    model = tiny_model()
+    texts = [
+        asked("what is the total?"),
+        asked("what is the total?") + "seven<|im_end|>\nand of the others, which is it?",
+    ]
+    first, second = (processor(text=[text], return_tensors="pt") for text in texts)
+    cache = model(**make_inputs([page(128, 96)], token_budget=9), use_cache=True).past_key_values
+    shared = 3
+    begun = make_inputs([page(128, 96)], token_budget=9)["input_ids"][:, :shared]
+    first, second = (
+        {
+            "input_ids": torch.cat([begun, x["input_ids"]], 1),
+            "attention_mask": torch.ones(1, shared + x["input_ids"].shape[1]),
+        }
+        for x in (first, second)
+    )
+    cache.crop(shared - cache.get_seq_length())
+    types = {"mm_token_type_ids": torch.zeros_like(first["input_ids"])}
+    out = model.generate(**first, **types, past_key_values=cache, max_new_tokens=1, return_dict_in_generate=True)
+    types = {"mm_token_type_ids": torch.zeros_like(second["input_ids"])}
+    expected = model(input_ids=second["input_ids"]).logits[:, -1]
+    gap = first_logits(model, second | types, past_key_values=out.past_key_values) - expected
+    assert report("text after an image that was cropped away - in one pass", gap.abs().max()) < TOLERANCE
+
+
+@torch.no_grad()
+def test_a_part_with_positions_may_end_in_a_pruned_image(tiny_model, make_inputs, page, report):
+    model, inputs = tiny_model(), make_inputs([page(160, 96)], token_budget=3)
+    ids, last = inputs["input_ids"], int((inputs["mm_token_type_ids"][0] == 1).nonzero()[-1]) + 1
+    expected = model(**inputs).logits
+    named = ("input_ids", "mm_token_type_ids", "image_grid_thw", "attention_mask")
+    positions = model.model.get_rope_index(**{name: inputs[name] for name in named})[0]
+    part = {name: value[:, :last] if name in PER_TOKEN else value for name, value in inputs.items()}
+    ended = model(**part, position_ids=positions[..., :last], use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="ends with a pruned image whose position_ids were given"):
+        model(input_ids=ids[:, last:], past_key_values=copy.deepcopy(ended))
+    for middle in (last + 1, last + 4):
+        cache = copy.deepcopy(ended)
+        model(input_ids=ids[:, last:middle], position_ids=positions[..., last:middle], past_key_values=cache)
+        gap = model(input_ids=ids[:, middle:], past_key_values=cache).logits - expected[:, middle:]
+        assert report("after a placed part that ends in an image - in one pass", gap.abs().max()) < TOLERANCE

@@ -9,7 +9,7 @@ from PIL import Image
 
 from training.data import (
     WorldSource,
-    evidence_cells,
+    evidence_share,
     evidence_weight,
     load_examples,
     world_examples,
@@ -20,16 +20,16 @@ from training.world.__main__ import write
 # --- evidence on the grid
 
 
-def test_evidence_cells_by_hand():
+def test_evidence_share_by_hand():
     # 2 x 2 cells of 10 x 10 pixels; the two boxes overlap in one quarter of the first cell
     boxes = ((0, 0, 5, 10), (0, 0, 10, 5), (10, 10, 15, 20))
-    assert evidence_cells(boxes, (20, 20), (2, 2)).tolist() == [[0.75, 0], [0, 0.5]]
+    assert evidence_share(boxes, (20, 20), (2, 2)).tolist() == [[0.75, 0], [0, 0.5]]
     assert evidence_weight(boxes, (20, 20), (2, 2)).flatten().tolist() == pytest.approx([0.6, 0, 0, 0.4])
-    assert evidence_cells((), (20, 20), (2, 3)).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert evidence_share((), (20, 20), (2, 3)).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert evidence_weight((), (20, 20), (2, 3)).sum() == 0
 
 
-def test_evidence_cells_equal_counted_pixels():
+def test_evidence_share_equal_counted_pixels():
     random = np.random.default_rng(0)
     for _ in range(20):
         left, top = random.integers(0, 90, (2, 5))
@@ -38,7 +38,7 @@ def test_evidence_cells_equal_counted_pixels():
         for x0, y0, x1, y1 in boxes:
             pixels[y0:y1, x0:x1] = 1
         wanted = pixels.reshape(6, 16, 9, 16).mean(axis=(1, 3))
-        cells = evidence_cells(boxes, (144, 96), (6, 9))
+        cells = evidence_share(boxes, (144, 96), (6, 9))
         assert torch.allclose(cells, torch.tensor(wanted, dtype=torch.float32), atol=1e-6)
         weight = evidence_weight(boxes, (144, 96), (6, 9))
         assert weight.sum().item() == pytest.approx(1, abs=1e-5)
@@ -47,11 +47,11 @@ def test_evidence_cells_equal_counted_pixels():
 
 def test_evidence_follows_a_resized_picture_and_odd_grids():
     boxes, twice = [(3, 4, 21, 17)], [(6, 8, 42, 34)]
-    assert torch.equal(evidence_cells(boxes, (50, 40), (3, 7)), evidence_cells(twice, (100, 80), (3, 7)))
-    assert evidence_cells([(0, 0, 50, 40)], (50, 40), (3, 7)).min() == 1
+    assert torch.equal(evidence_share(boxes, (50, 40), (3, 7)), evidence_share(twice, (100, 80), (3, 7)))
+    assert evidence_share([(0, 0, 50, 40)], (50, 40), (3, 7)).min() == 1
     assert evidence_weight([(0.25, 0.5, 0.75, 0.9)], (50, 40), (3, 7))[0, 0] == 1
     with pytest.raises(ValueError, match="at least 1 on each side"):
-        evidence_cells(boxes, (0, 40), (3, 7))
+        evidence_share(boxes, (0, 40), (3, 7))
 
 
 # --- the world

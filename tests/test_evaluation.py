@@ -554,8 +554,13 @@ def test_a_command_does_not_overwrite_the_table_of_another(main, other, command,
 
 def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loading, "load_model", lambda *args: pytest.fail("the model was loaded"))
-    for out, says in ((tmp_path, "is a folder"), (tmp_path / "file" / "swap", "can't be written")):
-        (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken.csv").mkdir()
+    for out, says in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "file" / "swap", "can't be written"),
+        (tmp_path / "taken", "taken.csv can't be written"),
+    ):
         with pytest.raises(SystemExit):
             command(out=out, main=swap.main)
         assert says in capsys.readouterr().err

@@ -5,7 +5,13 @@ import threading
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    Qwen3VLForConditionalGeneration,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 from transformers.generation import utils as generation_utils
 
 pytestmark = pytest.mark.core
@@ -272,6 +278,31 @@ def test_two_chats_of_a_batch_go_on_with_a_second_image_each(chunk, tiny_model, 
     resumed = generate(model, everything, past_key_values=out.past_key_values, prefill_chunk_size=chunk)
     gap = torch.stack([(a - b).abs().max() for a, b in zip(expected.logits, resumed.logits, strict=True)]).max()
     assert report("batch of chats continued - uncached", gap) < TOLERANCE
+
+
+def test_continuous_batching_reads_text_alone(tiny_model, make_inputs, page, monkeypatch):
+    model, inputs = tiny_model(), make_inputs([page(64, 64)], token_budget=4)
+    with pytest.raises(ValueError, match=r"prompt 0 has an image or video, which .* does not read"):
+        model.generate(**inputs, cache_implementation="paged")
+    monkeypatch.setattr(Qwen3VLForConditionalGeneration, "generate_batch", lambda model, inputs, **more: (inputs, more))
+    assert model.generate_batch([[5, 6], [7]], progress_bar=True) == ([[5, 6], [7]], {"progress_bar": True})
+
+
+@needs_chunks
+def test_a_chunk_may_end_in_a_pruned_image(tiny_model, make_inputs, page, processor, report):
+    model, inputs = tiny_model(), make_inputs([page(160, 96)], token_budget=3)
+    end = int((inputs["mm_token_type_ids"][0] == 1).nonzero()[-1]) + 1
+    tail = processor.tokenizer("and the date?", return_tensors="pt")["input_ids"]
+    logits = []
+    for chunk in (None, end):
+        out = generate(model, inputs, prefill_chunk_size=chunk)
+        everything = torch.cat([out.sequences, tail], 1)
+        new = {
+            "input_ids": everything[:, out.past_key_values.get_seq_length() :],
+            "attention_mask": torch.ones_like(everything),
+        }
+        logits.append(generate(model, new, past_key_values=out.past_key_values).logits[0])
+    assert report("continued after chunks - after one pass", (logits[1] - logits[0]).abs().max()) < TOLERANCE
 
 
 def test_beams_of_two_chats_go_on_with_a_second_image_each(tiny_model, make_inputs, page, report):

@@ -355,9 +355,21 @@ def test_a_run_is_finished_by_its_results_alone(tmp_path):
     assert run.finished(tmp_path, wanted, {})
     with pytest.raises(ValueError, match="is of other arguments"):
         run.finished(tmp_path, wanted | {"limit": 8}, {})
-    path.write_text(path.read_text()[:100])
-    assert not run.finished(tmp_path, wanted, {})
-    assert not path.exists()
+    for damaged in (path.read_text()[:100], "[]"):
+        path.write_text(damaged)
+        assert not run.finished(tmp_path, wanted, {})
+        assert not path.exists()
+
+
+def test_results_of_another_task_and_model_end_in_one_message(tmp_path, monkeypatch, capsys):
+    write_result(tmp_path, "a")
+    write_result(tmp_path, "b", "pope", model_args="pretrained=other,method=resize,token_budget=64")
+    monkeypatch.setattr(run, "check_installed", lambda: None)
+    monkeypatch.setattr(run, "run", lambda *arguments: None)
+    with pytest.raises(SystemExit) as ended:
+        run.main(["--model", "m", "--tasks", "docvqa_val", "--out", str(tmp_path)])
+    assert ended.value.code == 2
+    assert "differ in model (m, other); put each into its own folder" in capsys.readouterr().err
 
 
 def test_an_allocator_that_was_trained_anew_under_its_name_is_another(tmp_path, monkeypatch):

@@ -405,7 +405,8 @@ def test_round_trip_with_changed_dials(make_processor, make_inputs, page, tmp_pa
     saved = json.loads((tmp_path / "processor_config.json").read_text())
     assert saved["auto_map"]["AutoProcessor"] == "processing_arrcoc.ARRCOCProcessor"
     assert saved["video_processor"]["patch_size"] == processor.image_processor.patch_size
-    assert ARRCOCProcessor.from_pretrained(tmp_path, texture_size=128).texture_size == 128
+    again = ARRCOCProcessor.from_pretrained(tmp_path, texture_size=np.int64(128))
+    assert (again.texture_size, type(again.texture_size)) == (128, int)
 
 
 @pytest.mark.parametrize("place", ["processor_config.json", "video_preprocessor_config.json"])

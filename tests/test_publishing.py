@@ -234,7 +234,7 @@ def run_of(tmp_path, model, **header):
                 "exact_match_high": value + 0.1,
                 "tokens": tokens,
             }
-            rows.append(row | {"evidence_recall": "", "prefill_ratio": 0.375})
+            rows.append(row | {"evidence_recall": "", "prefill_ratio": 0.375, "prefill_note": "all tokens are read"})
     path = tmp_path / "mine.csv"
     lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
     path.write_text("\n".join(lines) + "\n")

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from publishing import staging
 from training import allocator as files
 from training import average, train_allocator
 from training.allocator import base_fingerprint, load_allocator, save_allocator
@@ -454,6 +455,24 @@ def test_numbers_and_dials_are_checked_before_anything_is_loaded(bad, capsys):
 def test_bad_data_and_files_end_in_one_message(train, tmp_path, bad, message):
     with pytest.raises(SystemExit, match=message):
         train(tmp_path, *bad.split())
+
+
+def test_a_folder_whose_shapes_are_not_its_configs_ends_in_one_message(train, base, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "other")
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["intermediate_size"] += 32
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SystemExit, match=r"error: .*mismatched"):
+        train(tmp_path / "run", "--model", str(folder))
+    with pytest.raises(ValueError, match="other has weights of other shapes than its config"):
+        staging.Source(str(folder)).load(torch.float32)
+
+
+def test_a_sharded_model_is_refused_before_training(monkeypatch, capsys):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(SystemExit):
+        train_allocator.parse(["--export"])
+    assert "--export can't gather a sharded model" in capsys.readouterr().err
 
 
 def test_the_world_is_a_source_and_mixes_with_others(pages):

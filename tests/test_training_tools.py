@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
-from training import average, evaluate_base, train_base
+from training import average, evaluate_base, train_allocator, train_base
 from training.allocator import read_tensors, save_allocator, write_tensors
 from training.base_model import HEADS
 from training.export import main as export
@@ -54,6 +54,19 @@ def test_a_base_that_was_trained_is_not_overwritten(said, tmp_path):
     assert train_base.parse(["--out", str(tmp_path), "--resume"]).resume
 
 
+def test_one_tools_run_is_not_mixed_with_the_others(said, tmp_path):
+    for name, main in (("options.json", train_base.main), ("state.pt", train_allocator.main)):
+        out = tmp_path / name[:5]
+        out.mkdir()
+        (out / name).write_text("{}")
+        (out / "metrics.jsonl").write_text('{"step": 1}\n')
+        with pytest.raises(SystemExit) as stopped:
+            main(["--out", str(out)])
+        told = str(stopped.value) if stopped.value.code != 2 else "holds a run of training.train_allocator"
+        assert "holds a run of training.train_" in told
+        assert (out / "metrics.jsonl").read_text() == '{"step": 1}\n'
+
+
 def test_the_training_of_a_base_says_what_it_can_not_begin_with(said, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     assert "is a file; pass a folder" in said(train_base.main, "--out", tmp_path / "file")
@@ -73,19 +86,46 @@ def test_the_training_of_a_base_says_what_it_can_not_begin_with(said, tmp_path, 
         assert "pass a finite number above 0" in said(train_base.main, *new, "--learning-rate", rate)
     assert "less than a page each" in said(train_base.main, *new, "--batch-size", 1, "--processes", 2)
     assert "pass one of them" in said(train_base.main, *new, "--begin", tmp_path, "--resume")
-    for options, told in (
-        (["--resume"], "error: .* does not exist, nothing to resume"),
-        (["--begin", str(tmp_path)], "error: .* has no model.safetensors"),
+    for name, content in (("empty", b""), ("other", b"no torch file")):
+        (tmp_path / name).mkdir()
+        for file in ("state.pt", "model.safetensors"):
+            (tmp_path / name / file).write_bytes(content)
+    for out, options, told in (
+        ("new", ["--resume"], "error: .* does not exist, nothing to resume"),
+        ("empty", ["--resume"], "error: .*state.pt can't be read .*cut off or no state of a run"),
+        ("other", ["--resume"], "error: .*state.pt can't be read .*cut off or no state of a run"),
+        ("new", ["--begin", str(tmp_path)], "error: .* has no model.safetensors"),
+        ("new", ["--begin", str(tmp_path / "empty")], "error: .*model.safetensors can't be read .*cut off or damaged"),
     ):
-        monkeypatch.setattr(sys, "argv", ["train_base", "--smoke", "--out", str(tmp_path / "new"), *options])
+        monkeypatch.setattr(sys, "argv", ["train_base", "--smoke", "--out", str(tmp_path / out), *options])
         with pytest.raises(SystemExit, match=told):
             train_base.command_line()
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_and_leaves_its_state(tmp_path, monkeypatch):
+    smoke = ["--smoke", "--out", str(tmp_path), "--save-every", "1", "--evaluate-every", "99", "--steps"]
+    train_base.main([*smoke, "1"])
+    before = (tmp_path / "state.pt").read_bytes()
+    honest = train_base.letter_loss
+    monkeypatch.setattr(train_base, "letter_loss", lambda *arguments: honest(*arguments) * float("nan"))
+    with pytest.raises(FloatingPointError, match=r"step 2: the gradient is nan; .*state.pt is as it was last saved"):
+        train_base.main([*smoke, "2", "--resume"])
+    assert (tmp_path / "state.pt").read_bytes() == before
 
 
 def test_evaluating_a_base_says_what_it_can_not_read(said, base):
     main = evaluate_base.main
     assert "has no config.json; pass a model's folder" in said(main, "--model", "nofolder")
     assert "--pages 0: pass a whole number from 1 on" in said(main, "--model", base, "--pages", 0)
+    for name, content in (
+        ("model.safetensors", b"cut"),
+        ("config.json", b'{"model_type": "qwen3_vl", "text_config": 3}'),
+    ):
+        whole = (base / name).read_bytes()
+        (base / name).write_bytes(content)
+        assert said(main, "--model", base)
+        (base / name).write_bytes(whole)
+    assert "File exists" in said(main, "--model", base, "--records", base / "config.json" / "answers.jsonl")
     (base / "processor_config.json").unlink()
     assert "has no processor_config.json" in said(main, "--model", base)
 
@@ -160,6 +200,8 @@ def test_an_export_says_what_it_can_not_read_or_write(said, base, tmp_path):
     assert "has no config.json; pass a model's folder" in said(export, "--base", tmp_path / "none", *new)
     assert "does not exist" in said(export, "--base", base, "--allocator", tmp_path / "none", *new)
     assert "is no whole safetensors file" in said(export, "--base", base, "--allocator", tmp_path / "file", *new)
+    (base / "config.json").write_text('{"model_type": "qwen3_vl", "text_config": 3}')
+    assert said(export, "--base", base, *new)
     assert {path.name for path in tmp_path.iterdir()} == {"base", "file"}
 
 

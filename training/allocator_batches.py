@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from arrcoc.placement import merged_grids
-from training.data.examples import Example, evidence_cells
+from training.data.examples import Example, evidence_share
 
 IGNORED = -100  # a label that the loss leaves out
 SHARES = (0.04, 0.6)  # of an image's tokens: the budgets that are drawn, evenly on a log scale
@@ -52,7 +52,7 @@ class AllocatorCollator:
         batch["image_token_counts"] = self.budgets([h * w for h, w in grids], number)
         for name in ("evidence", "context"):
             covered = [
-                evidence_cells(getattr(example, name), image.size, grid).flatten()
+                evidence_share(getattr(example, name), image.size, grid).flatten()
                 for example, image, grid in zip(examples, images, grids, strict=True)
             ]
             batch[name] = torch.cat(covered)

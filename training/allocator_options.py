@@ -6,13 +6,15 @@ import math
 import os
 from pathlib import Path
 
+from accelerate.utils import parse_flag_from_env
+
 from evaluation.dials import parse_dials
 from training.adapt import ADAPTS
 from training.allocator_batches import SHARES
+from training.metrics_file import OPTIONS
 from training.scorers import SCORERS
 from training.signals import LAYER_SIGNALS, SIGNALS, parse_signals
 
-OPTIONS = "options.json"
 LAYER_SCORERS = ("arrcoc", "query_blind")  # those that are the allocator's layer
 # Of transformers' schedules those that need no arguments of their own and no evaluation.
 SCHEDULES = (
@@ -58,6 +60,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         _check_numbers(options)
         _check_scorer(options)
         _check_ahead(options)
+        _check_sharded(options)
     except ValueError as error:
         parser.error(str(error))
     return options
@@ -114,6 +117,13 @@ def _check_scorer(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--signals {', '.join(foreign)}: {scorer} has nothing that could learn from it; pass others, such as "
             f"{DEFAULT_SIGNALS[scorer]}"
+        )
+
+
+def _check_sharded(options: argparse.Namespace) -> None:
+    if options.export and parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        raise ValueError(
+            "--export can't gather a sharded model; leave it out, and load allocator.safetensors onto its base"
         )
 
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from tqdm import tqdm
 from transformers import AutoTokenizer, Qwen3VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -111,8 +113,11 @@ def main(arguments: list[str] | None = None) -> None:
     if options.pages < 1:
         parser.error(f"--pages {options.pages}: pass a whole number from 1 on")
     try:
+        if options.records:  # before anything is answered
+            options.records.parent.mkdir(parents=True, exist_ok=True)
+            options.records.touch()
         reader, records = Reader(options.model), []
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError, StrictDataclassError) as error:
         parser.error(str(error))
     for condition in tqdm(options.conditions):
         records += evaluate(reader, condition, options.pages, options.seed)

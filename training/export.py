@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import Qwen3VLForConditionalGeneration
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
@@ -105,7 +107,7 @@ def main(arguments: list[str] | None = None):
             export_stock(options.base, options.out)
         else:
             export(options.base, options.out, options.allocator)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError, StrictDataclassError) as error:
         parser.error(str(error))
     print(options.out, f"{sum(f.stat().st_size for f in options.out.iterdir()) / 2**20:.1f} MiB")
 

@@ -1,7 +1,11 @@
-"""The JSON-lines file of a run's metrics, whose lines have a `step`."""
+"""What stands in a run's folder: the JSON-lines file of its metrics, whose lines have a `step`, and by what one tool knows
+another's."""
 
 import json
 from pathlib import Path
+
+STATE = "state.pt"  # of `train_base`
+OPTIONS = "options.json"  # of `train_allocator`
 
 
 def cut_after(path: Path, step: int) -> None:

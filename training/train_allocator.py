@@ -27,6 +27,7 @@ from training.allocator_learner import AllocatorLearner
 from training.allocator_options import DEFAULT_SIGNALS, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples, world_spec
+from training.metrics_file import STATE
 from training.signals import parse_signals
 
 __all__ = ["DEFAULT_SIGNALS", "finish", "main", "make_learner", "make_source", "parse", "training_arguments"]
@@ -154,8 +155,6 @@ def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) ->
         language = tuned_tensors(tensors)
         write_tensors(options.out / "language_model.safetensors", language, {"base": learner.fingerprint})
     if options.export:
-        if trainer.is_fsdp_enabled:
-            raise ValueError("--export can't gather a sharded model; load allocator.safetensors onto its base instead")
         model = merged(learner)
         load_allocator(model, path)  # rounded as the file is, so that both are one model
         model.save_pretrained(options.out / "model")
@@ -169,6 +168,8 @@ def _checkpoint(options: argparse.Namespace) -> str | None:
         raise SystemExit(f"{options.out} has no checkpoint, nothing to resume; start without --resume")
     if not options.resume and last is not None:
         raise SystemExit(f"{options.out} holds checkpoints of an earlier run; pass --resume, or another --out")
+    if (options.out / STATE).exists():
+        raise SystemExit(f"{options.out} holds a run of training.train_base; pass another --out")
     return last
 
 
@@ -202,8 +203,8 @@ def main(arguments: list[str] | None = None) -> Path:
             check_resumable(checkpoint)
             _check_data(options, found)
         options.data_fingerprints = found
-    except (ValueError, OSError, ImportError, StrictDataclassError) as error:
-        raise SystemExit(f"error: {error}") from error
+    except (ValueError, OSError, ImportError, RuntimeError, StrictDataclassError) as error:
+        raise SystemExit(f"error: {error}") from error  # RuntimeError: shapes of a folder that are not its config's
     collator = AllocatorCollator(
         processor, learner.needs_language, learner.needs_prompt, tuple(options.shares), options.seed
     )

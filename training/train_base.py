@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
 from tqdm import tqdm
@@ -21,12 +22,10 @@ from training import parallel
 from training.base_model import HEADS, build_model, export
 from training.batches import make_batch
 from training.curriculum import STAGES, Stage
-from training.metrics_file import cut_after
+from training.metrics_file import OPTIONS, STATE, cut_after
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
 from training.stream import Batches
-
-STATE = "state.pt"
 
 
 class Trainer:
@@ -73,7 +72,12 @@ class Trainer:
         """Continues from a state file. `FileNotFoundError` says how to begin where there is none."""
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist, nothing to resume; start without --resume")
-        saved = torch.load(path, map_location=self.device, weights_only=True)
+        try:
+            saved = torch.load(path, map_location=self.device, weights_only=True)
+        except Exception as error:  # torch raises whatever unpickling meets: EOFError, IndexError, UnpicklingError
+            raise ValueError(
+                f"{path} can't be read ({type(error).__name__}); it is cut off or no state of a run"
+            ) from error
         self.model.load_state_dict(saved["model"])
         self.glyph_head.load_state_dict(saved["glyph_head"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -84,11 +88,16 @@ class Trainer:
         """Takes the weights of a stock or ARR-COC folder of this geometry, and those of the auxiliary heads from `HEADS` in it
         as far as they are there. The optimiser starts anew.
 
-        `FileNotFoundError` without weights, `ValueError` if some are missing, torch's `RuntimeError` if shapes differ.
+        `FileNotFoundError` without weights, `ValueError` if some are missing or cut off, torch's `RuntimeError` if shapes differ.
         """
         if not (folder / "model.safetensors").is_file():
             raise FileNotFoundError(f"{folder} has no model.safetensors; pass a model's folder, such as OUT/export")
-        weights = load_file(folder / "model.safetensors")
+        try:
+            weights = load_file(folder / "model.safetensors")
+        except SafetensorError as error:
+            raise ValueError(
+                f"{folder / 'model.safetensors'} can't be read ({error}); it is cut off or damaged"
+            ) from error
         missing = self.model.load_state_dict(weights, strict=False).missing_keys
         if set(missing) - {"lm_head.weight"}:  # tied to the embeddings
             raise ValueError(
@@ -128,6 +137,11 @@ class Trainer:
         sum(WEIGHTS[name] * part for name, part in parts.items()).backward()
         parallel.average_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        if not norm.isfinite():  # of all processes, so that all stop
+            raise FloatingPointError(
+                f"step {self.step + 1}: the gradient is {norm.item()}; {self.options.out / STATE} is as it was last saved, go on "
+                "from it with --resume and a smaller --learning-rate"
+            )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
@@ -257,6 +271,8 @@ def _refused(options: argparse.Namespace) -> str | None:
         return f"--out {options.out} is a file; pass a folder"
     if (options.out / STATE).exists() and not options.resume:
         return f"{options.out} holds the state of an earlier run; pass --resume, or another --out"
+    if (options.out / OPTIONS).exists():
+        return f"{options.out} holds a run of training.train_allocator; pass another --out"
     return None
 
 

@@ -26,9 +26,12 @@ def stage(out: str | Path, model: str | None = None) -> Path:
         model: Hub id that the Space loads; without it the bundled checkpoint is copied.
 
     Raises:
-        FileExistsError: `out` holds files.
+        ValueError: `model` is no name.
+        OSError: `out` holds files or is one, or can't be written.
     """
     out = Path(out)
+    if model is not None and not model.strip():
+        raise ValueError(f"--model {model!r} is no Hub id; pass owner/name, or leave it out for the bundled checkpoint")
     if out.exists() and any(out.iterdir()):
         raise FileExistsError(f"{out} holds files already; give a folder that is new or empty")
     (out / "arrcoc").mkdir(parents=True)
@@ -62,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         out = stage(options.out, options.model)
-    except FileExistsError as error:
+    except (OSError, ValueError) as error:
         print(f"demo.space.stage: {error}", file=sys.stderr)
         return 1
     print(f"staged the Space in {out}; next: hf upload you/your-space {out} . --repo-type space")

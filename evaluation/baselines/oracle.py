@@ -5,27 +5,7 @@ import torch
 from evaluation.baselines.interface import Prepared
 from evaluation.baselines.selection import encode, fill, plan_cells
 from evaluation.baselines.strided import spread
-
-
-def evidence_share(boxes, size: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:
-    """(h, w) share of each cell's area that lies in a box; where boxes overlap, their shares add up to 1 at most.
-
-    Args:
-        boxes: (left, top, right, bottom) each, pixels.
-        size: (width, height) of the picture, pixels.
-        grid: (h, w) of the cells that divide it evenly.
-    """
-    share = torch.zeros(grid)
-    for left, top, right, bottom in boxes:
-        rows = _overlap(top, bottom, size[1], grid[0])
-        columns = _overlap(left, right, size[0], grid[1])
-        share += rows[:, None] * columns
-    return share.clamp_max(1)
-
-
-def _overlap(low: float, high: float, length: int, cells: int) -> torch.Tensor:
-    edges = torch.arange(cells + 1) * (length / cells)
-    return (edges[1:].clamp_max(high) - edges[:-1].clamp_min(low)).clamp_min(0) / (length / cells)
+from training.data.examples import evidence_share
 
 
 def evidence_distance(boxes, size: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:

@@ -129,7 +129,7 @@ def finished(folder: Path, wanted: dict, files: dict[str, str]) -> bool:
     for path in sorted(folder.glob("**/*_results.json")):
         try:
             config = json.loads(path.read_text(encoding="utf-8"))["config"]
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             path.unlink()
             continue
         if {name: config.get(name) for name in wanted} != wanted:
@@ -191,7 +191,10 @@ def main(arguments: list[str] | None = None):
         except (ValueError, OSError) as error:
             parser.error(str(error))
     if len(failures) < len(runs):
-        print(table.write(options.out))
+        try:
+            print(table.write(options.out))
+        except table.TableError as error:
+            parser.error(str(error))
     if failures:
         parser.exit(1, f"{len(failures)} of {len(runs)} runs failed; the same command runs them again\n")
 

@@ -45,7 +45,7 @@ class Examples(list[Example]):
         self.left_out = dict(left_out or {})
 
 
-def evidence_cells(evidence: Sequence[Box], image_size: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:
+def evidence_share(evidence: Sequence[Box], image_size: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:
     """(rows, columns) float32: the share of each cell's area that the union of the boxes covers, 0 to 1.
 
     Args:
@@ -64,7 +64,7 @@ def evidence_cells(evidence: Sequence[Box], image_size: tuple[int, int], grid: t
 def evidence_weight(evidence: Sequence[Box], image_size: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:
     """(rows, columns) float32: the share of the evidence's area that lies in each cell; sums to 1, or to 0 without evidence.
 
-    Overlapping boxes count once. Arguments and errors as `evidence_cells`; the sum over the kept cells is the evidence recall.
+    Overlapping boxes count once. Arguments and errors as `evidence_share`; the sum over the kept cells is the evidence recall.
     """
     covered = _covered(evidence, image_size, grid)
     return torch.from_numpy(covered / (covered.sum() or 1.0)).to(torch.float32)

@@ -23,7 +23,7 @@ ALLOWED = """\
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
                                &varied=1 draws pages that differ in more
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
-                               &image=..&question=..&answers=..&evidence=..&family=.."""
+                               &image=..&question=..&answers=..&evidence=..&context=..&family=.."""
 _PAGES = 100
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _HUB_COLUMNS = ("image", "question", "answers", "evidence", "context", "family")
