@@ -198,7 +198,6 @@ class ARRCOCLayer(nn.Module):
             return Glance(
                 texture=texture,
                 information=self.information(canvas, grid[1:]),
-                perspective=self.perspective(texture),
                 contrast=cell_contrast(canvas, grid[1:]),
                 canvas=canvas,
             )
@@ -214,7 +213,7 @@ class ARRCOCLayer(nn.Module):
             read = self.reader(glance.canvas, glance.texture.shape[1:]) if glance.read is None else glance.read
             parts = (
                 weights["information"] * glance.information,
-                weights["perspective"] * glance.perspective,
+                weights["perspective"] * self.perspective(glance.texture),
                 weights["participation"] * self.early_participation(glance.texture, [read], query, asked),
             )
             early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
@@ -249,7 +248,7 @@ class ARRCOCLayer(nn.Module):
             asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
             maps = (
                 glance.information,
-                glance.perspective,
+                self.perspective(glance.texture),
                 self.participation(glance.texture, levels, query, asked, glance.cells),
             )
             scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}

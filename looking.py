@@ -16,11 +16,11 @@ _IMAGE_STD = 0.5  # by which Qwen3-VL's processor has divided the pixels of its 
 
 @dataclass(frozen=True, eq=False)
 class Glance:
-    """What stage 1 knows of one image.
+    """What stage 1 knows of one image; nothing of it but `early` and `read` hangs on trained weights.
 
     Attributes:
         texture: (13, h, w) texture array.
-        information, perspective: (h, w) score maps that need no vision features.
+        information: (h, w) score map that needs no vision features.
         contrast: (h, w), see `cell_contrast`.
         canvas: (3, h * p, w * p) in [0, 1], see `pixel_canvas`; `None` once nothing will read it again.
         early: (h * w,) relevance from raw image and question alone, with its gradient; `None` where it was not asked for.
@@ -30,7 +30,6 @@ class Glance:
 
     texture: torch.Tensor
     information: torch.Tensor
-    perspective: torch.Tensor
     contrast: torch.Tensor
     canvas: torch.Tensor | None
     early: torch.Tensor | None = None

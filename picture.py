@@ -12,6 +12,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider than 8 bits
 _DEEP_MAXIMUM = 65535
+_ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
 _TURN = Image.Transpose
 # how a picture is turned upright, by its EXIF orientation
 _TURNS = {
@@ -38,7 +39,10 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
         ValueError: the file or text is no picture, is damaged, or has no pixels, or an array is no picture.
     """
     if isinstance(source, (list, tuple)):
-        return [open_picture(entry, data_format, keep_arrays) for entry in source]
+        opened = [open_picture(entry, data_format, keep_arrays) for entry in source]
+        if all(isinstance(entry, (np.ndarray, torch.Tensor)) for entry in source):  # pictures and batches of them
+            return [one for entry in opened for one in (entry if isinstance(entry, list) else [entry])]
+        return opened
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, str):
@@ -159,18 +163,19 @@ def _from_deep(image: Image.Image, name: str) -> Image.Image:
     return Image.fromarray((values / 257).round().astype(np.uint8)).convert("RGB")
 
 
-def square(image, size: int) -> torch.Tensor:
+def square(image, size: int, data_format: str | None = None) -> torch.Tensor:
     """(3, size, size) uint8: an image, squeezed or stretched into a square.
 
     Args:
         image: PIL image, or an array or tensor as `to_pil` takes it.
         size: side of the square in pixels.
+        data_format: of an array, see `to_pil`.
 
     Raises:
         ValueError: the array is no picture.
     """
     if not isinstance(image, Image.Image):
-        image = to_pil(image)
+        image = to_pil(image, data_format)
     # Reducing by whole numbers first makes large pictures several times faster; the gap keeps the result antialiased.
     squared = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, reducing_gap=2.0)
     return torch.from_numpy(np.array(squared)).permute(2, 0, 1).contiguous()
@@ -183,7 +188,7 @@ def to_pil(array, data_format: str | None = None) -> Image.Image:
 
     Args:
         array: (height, width), or 1, 3 or 4 channels (the fourth is alpha) first or last; whole numbers in [0, 255], or
-            floating-point with values in [0, 1] if none is above 1, else in [0, 255].
+            floating-point with values in [0, 1] if none is above 1 but by rounding, else in [0, 255].
         data_format: "channels_first" or "channels_last", for shapes such as (3, 40, 3) that do not tell.
 
     Raises:
@@ -201,6 +206,13 @@ def to_pil(array, data_format: str | None = None) -> Image.Image:
     if np.issubdtype(values.dtype, np.floating):
         if not np.isfinite(values).all():
             raise ValueError("an image array holds NaN or infinity; pass finite values")
+        if values.min() >= -_ROUNDING and values.max() <= 1 + _ROUNDING:
+            values = values.clip(0, 1)
+        elif 1 < values.max() < 2 and (values % 1 != 0).any():
+            raise ValueError(
+                f"an image array has values up to {values.max():g}, which may be of 0 to 1 or of 0 to 255; clip them to 0 to 1, or "
+                "pass uint8"
+            )
         if values.min() < 0 or values.max() > 255:
             raise ValueError(
                 f"an image array has values {values.min():g} to {values.max():g}; pass 0 to 1 or 0 to 255, not normalized"

@@ -5,6 +5,9 @@ Beside Qwen3-VL's own inputs it emits the raw images, each image's question and 
 
 import copy
 import difflib
+import functools
+import inspect
+import math
 import numbers
 import re
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ QUESTION_TURNS = ("last_user", "image")
 _QUERY_MULTIPLE = 32
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
 _SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
+_NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000.*?\U000f0001")
@@ -57,7 +61,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         texture_size (`int`, defaults to 512):
             Side in pixels of the square raw image that textures are measured on, in [32, 4096].
         question_turn (`str`, defaults to `"last_user"`):
-            Whose text an image is asked: the last user turn's, or `"image"` for the turn that the image stands in.
+            Whose text an image is asked: the last user turn's that has any, or `"image"` for the turn that the image stands in,
+            or where that has none the user's before it. What a tool gave back asks nothing.
 
     Raises:
         ValueError: a dial is outside what is allowed.
@@ -159,12 +164,15 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         _refuse_halves(text)
         if images is None:  # refused where no image is there to meet it, too
             check_token_budget(token_budget, len(token_budget) if isinstance(token_budget, (list, tuple)) else 1)
+        videos = None if _is_empty(videos) else videos
         if videos is not None and "video_processor" not in self.get_attributes():
             raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
         if images is not None:
-            # With do_rescale=False the values of an array are final.
-            rescale = _setting(kwargs, "images_kwargs", "do_rescale", self.image_processor.do_rescale)
-            data_format = _setting(kwargs, "images_kwargs", "input_data_format", None)
+            # With do_rescale=False, or a factor of the caller's, the values of an array are not for us to scale.
+            of_images = functools.partial(_setting, kwargs, "images_kwargs")
+            rescale = of_images("do_rescale", self.image_processor.do_rescale)
+            rescale = rescale and math.isclose(of_images("rescale_factor", 1 / 255), 1 / 255)
+            data_format = of_images("input_data_format", None)
             images = None if _is_empty(images) else open_picture(images, data_format, keep_arrays=not rescale)
         questions = [] if text is None or images is None else self._questions(text, **kwargs)
         text_kwargs = {name: _setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
@@ -174,10 +182,19 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         call._request = _Request(token_budget, questions, text_kwargs)
         return super(ARRCOCProcessor, call).__call__(images=images, text=text, videos=videos, **kwargs)
 
+    @functools.wraps(Qwen3VLProcessor.apply_chat_template)
+    def apply_chat_template(self, conversation, *args, **kwargs):
+        # Before 5.22, transformers forgets processor_kwargs, a budget among them, beside one that is passed flat: so all are.
+        nested, named = kwargs.get("processor_kwargs"), inspect.signature(super().apply_chat_template).parameters
+        if nested and not hasattr(super(), "_prepare_processor_kwargs") and any(name not in named for name in kwargs):
+            kwargs = {**nested, **kwargs, "processor_kwargs": None}
+        return super().apply_chat_template(conversation, *args, **kwargs)
+
     def _process_images(self, images, **kwargs):
         pictures = make_flat_list_of_images(images)
         processed = self.image_processor(images, **kwargs)
-        raw = torch.stack([square(picture, self.texture_size) for picture in pictures])
+        data_format = kwargs.get("input_data_format")
+        raw = torch.stack([square(picture, self.texture_size, data_format) for picture in pictures])
         questions = self._request.questions or [""] * len(pictures)
         merge = self.image_processor.merge_size
         grids = [(int(h) // merge, int(w) // merge) for _, h, w in processed["image_grid_thw"]]
@@ -218,14 +235,16 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         for prompt in prompts:
             if sanitize_control_tokens:
                 prompt = _MARKED.sub("", prompt)
-            turns = list(_TURN.finditer(prompt))
-            asked = [_plain(turn[2]) for turn in turns if turn[1] == "user"] if turns else [_plain(prompt)]
-            # what a tool gave back stands in a user's turn too, and asks nothing
-            asked = [body for body in asked if not body.startswith(_TOOL)] or asked
-            last = asked[-1] if asked else ""
+            turns = [(turn, _plain(turn[2])) for turn in _TURN.finditer(prompt)]
+            # what a tool gave back stands in a user's turn too, and asks nothing; nor does a picture alone
+            asking = [(turn, body) for turn, body in turns if body and not body.startswith(_TOOL)]
+            by_user = [(turn, body) for turn, body in asking if turn[1] == "user"]
+            last = by_user[-1][1] if by_user else "" if turns else _plain(prompt)
             for image in re.finditer(re.escape(self.image_token), prompt):
-                own = [turn for turn in turns if turn.start() <= image.start() < turn.end()]
-                questions.append(_plain(own[0][2]) if own and self.question_turn == "image" else last)
+                own = [body for turn, body in asking if turn.start() <= image.start() < turn.end()]
+                before = [body for turn, body in by_user if turn.start() < image.start()]
+                nearest = (own or before[-1:] or [last])[0]
+                questions.append(nearest if self.question_turn == "image" else last)
         return questions
 
     def _tokenize_questions(self, questions: list[str]) -> dict[str, torch.Tensor]:
@@ -258,7 +277,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
 
 def _plain(body: str) -> str:
-    return _SPECIAL.sub("", body).strip()
+    return _SPECIAL.sub("", _NUMBERED.sub("", body)).strip()
 
 
 def _video_settings(folder, kwargs: dict) -> dict | None:

@@ -77,6 +77,10 @@ class Source:
             )
         except RuntimeError as error:  # transformers' own, which has named the tensors on stderr
             raise ValueError(f"{self.checkpoint} has weights of other shapes than its config ({error})") from error
+        if getattr(model, "_hf_peft_config_loaded", False):
+            raise ValueError(
+                f"{self.checkpoint} is an adapter; merge it into its base (merge_and_unload()), save that, and stage the result"
+            )
         if self.allocator is not None:
             from training.allocator import load_allocator
 
@@ -130,7 +134,7 @@ def stage_release(
 
 def _write(out: str | Path, write: Callable[[Path], None]) -> Path:
     """Runs `write` on a folder beside `out` that becomes `out` once it is whole."""
-    out = Path(out)
+    out = Path(out).resolve()  # "." and links can't be replaced
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileExistsError(f"{out} is not empty; pass a new folder, or delete it first")
     out.parent.mkdir(parents=True, exist_ok=True)

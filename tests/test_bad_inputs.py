@@ -167,6 +167,7 @@ def test_no_pixels(processor, size):
     [
         (np.full((8, 8, 3), np.nan), "NaN or infinity; pass finite values"),
         (np.full((8, 8, 3), np.inf, np.float32), "NaN or infinity"),
+        (np.full((8, 8, 3), 1.2, np.float32), "up to 1.2, which may be of 0 to 1 or of 0 to 255; clip them"),
         (torch.full((3, 8, 8), torch.nan), "NaN or infinity"),
         (torch.full((3, 8, 8), torch.nan, dtype=torch.bfloat16), "NaN or infinity"),
         (np.full((8, 8, 3), -0.5), "values -0.5 to -0.5; pass 0 to 1 or 0 to 255, not normalized"),

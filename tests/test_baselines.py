@@ -237,6 +237,9 @@ def test_largest_grid_never_exceeds_the_budget():
             rows, columns = interface.largest_grid(height, width, budget)
             assert 1 <= rows * columns <= budget
     assert interface.largest_grid(10, 10, 25) == (5, 5)
+    assert interface.largest_grid(12, 12, 14) == (4, 3)
+    assert interface.largest_grid(2, 20, 20) == (2, 10)  # all of them, where one side is too short for the aspect
+    assert interface.largest_grid(6, 58, 34) == (2, 17)
 
 
 def test_tome_merges_duplicates_first_and_weighs_by_size():

@@ -332,7 +332,10 @@ def test_an_allocator_without_the_question_is_no_ordinary_one(load, tiny_model, 
     assert "trained without the question" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("method", "dials"), [("two_stage", []), ("arrcoc", ["encode_ratio=0.5"])])
+@pytest.mark.parametrize(
+    ("method", "dials"),
+    [("two_stage", []), ("arrcoc", ["encode_ratio=0.5"]), ("foveated", []), ("arrcoc", ["allocation_mode=foveated"])],
+)
 def test_what_a_dial_excludes_is_told_before_anything_runs(method, dials, load, capsys):
     load("--methods", method, *(["--set", *dials] if dials else []))
     with pytest.raises(SystemExit):

@@ -11,7 +11,7 @@ GRID = (1, 4, 4)
 
 def glance(**maps) -> Glance:
     """A glance of `GRID` with nothing in the maps that are not given."""
-    nothing = {name: torch.zeros(GRID[1:]) for name in ("information", "perspective", "contrast")}
+    nothing = {name: torch.zeros(GRID[1:]) for name in ("information", "contrast")}
     return Glance(**{"texture": torch.zeros(13, *GRID[1:]), "canvas": None} | nothing | maps)
 
 
@@ -57,7 +57,8 @@ def test_early_relevance_is_the_weighted_mean_of_the_three_scores(tiny_config, m
     layer = ARRCOCLayer(tiny_config(**weights))
     one, two, three = torch.eye(16)[:3].view(3, 4, 4)
     monkeypatch.setattr(layer.early_participation, "forward", lambda *args: three)
-    seen = glance(information=one, perspective=two, canvas=torch.zeros(3, 64, 64))
+    monkeypatch.setattr(layer.perspective, "forward", lambda texture: two)
+    seen = glance(information=one, canvas=torch.zeros(3, 64, 64))
     rated = layer.rate(seen, torch.zeros(2, 48))
     assert rated.early.tolist() == [1 / 8, 2 / 8, 5 / 8] + 13 * [0]
     assert rated.read.shape[0] == 16

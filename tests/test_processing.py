@@ -180,6 +180,23 @@ def test_long_question_widens_by_a_multiple(processor, page):
             ["what?"],
             ["what?"],
         ),
+        (
+            turn("user", "what?") + turn("user", f"<tool_response>\n{IMAGE}crop\n</tool_response>"),
+            1,
+            ["what?"],
+            ["what?"],
+        ),
+        # Nor does a picture alone.
+        (turn("user", "what?") + turn("user", IMAGE), 1, ["what?"], ["what?"]),
+        (turn("user", IMAGE) + turn("assistant", "and?") + turn("user", "what?"), 1, ["what?"], ["what?"]),
+        (
+            turn("user", "first?") + turn("user", IMAGE) + turn("user", "second?") + turn("user", IMAGE),
+            2,
+            ["second?"] * 2,
+            ["first?", "second?"],
+        ),
+        # How the template numbers pictures, with add_vision_id.
+        (turn("user", f"Picture 1: {IMAGE}Picture 2: {IMAGE}which?"), 2, ["which?"] * 2, ["which?"] * 2),
     ],
 )
 def test_question_of_each_image(processor, make_processor, page, text, images, last_user, image_turn):
@@ -270,6 +287,7 @@ def test_arrays_and_tensors_are_pictures(processor):
         "batch of one tensor": tensor[None],
         "list": [rows],
         "nested list": [[tensor]],
+        "float beyond 1 by rounding": rows.astype(np.float32) / 255 * (1 + 1e-6),
         "tuple": (picture,),
     }
     for name, form in forms.items():
@@ -322,6 +340,34 @@ def test_shape_that_does_not_tell_its_channels(processor):
         first, processor(images=rows.transpose(1, 2, 0).copy(), input_data_format="channels_last", return_tensors="pt")
     )
     assert nested == {"input_data_format": "channels_first"}
+    final = processor(images=rows, input_data_format="channels_last", do_rescale=False, return_tensors="pt")
+    assert torch.equal(final["texture_images"], last["texture_images"])
+
+
+def test_batches_of_arrays_stand_beside_each_other(processor):
+    rows = np.stack([np.array(random_picture(64, 32, seed)) for seed in range(3)])
+    wanted = processor(images=list(rows), return_tensors="pt")
+    for form in ([rows[:2], rows[2:]], [rows[:2], rows[2]], rows):
+        assert same(processor(images=form, return_tensors="pt"), wanted)
+
+
+def test_no_video_is_no_video(processor, page):
+    wanted = processor(images=page(), text=IMAGE + "what?", token_budget=4, return_tensors="pt")
+    assert same(processor(images=page(), text=IMAGE + "what?", videos=[], token_budget=4, return_tensors="pt"), wanted)
+
+
+@pytest.mark.parametrize("flat", [{"padding": True}, {"padding_side": "left"}, {"padding": True, "do_rescale": True}])
+def test_a_budget_counts_beside_arguments_that_come_flat(flat, processor, page, chat):
+    """Releases before 5.22 forget `processor_kwargs` there."""
+    inputs = processor.apply_chat_template(
+        [chat(page(), "what?")],
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+        processor_kwargs={"token_budget": 4},
+        **flat,
+    )
+    assert placeholders(processor, inputs) == [4]
 
 
 def test_values_that_are_final_are_left_alone(processor):
@@ -331,6 +377,8 @@ def test_values_that_are_final_are_left_alone(processor):
     stock = processor.image_processor(rows, do_rescale=False, return_tensors="pt")
     assert torch.equal(inputs["pixel_values"], stock["pixel_values"])
     assert torch.equal(inputs["texture_images"], processor(images=rows, return_tensors="pt")["texture_images"])
+    own = processor(images=rows, rescale_factor=1.0, return_tensors="pt")
+    assert torch.equal(own["pixel_values"], stock["pixel_values"])
 
 
 def test_floats_are_rounded_to_8_bits():

@@ -253,13 +253,42 @@ def test_signals_fall_on_a_tiny_overfit(text, name, tiny_config, new_model, batc
     assert values[-1] < 0.6 * values[0]
 
 
-def test_a_batch_without_evidence_teaches_nothing_but_runs(tiny_config, new_model, make_processor, tiny_model):
-    learner = new_learner(tiny_config, new_model, "evidence")
+@pytest.mark.parametrize("text", ["evidence", "early_evidence"])
+def test_a_batch_without_evidence_teaches_nothing_but_runs(text, tiny_config, new_model, make_processor, tiny_model):
+    learner = new_learner(tiny_config, new_model, text)
     source = ListSource([Example(Image.new("RGB", (64, 64), "white"), "why?", ("no",))])
     batch = AllocatorCollator(make_processor(tiny_model()), language=False)([source.example(0)], 0)
     loss = learner(**batch)["loss"]
     loss.backward()
     assert float(loss.detach()) == 0
+
+
+def test_no_signal_meets_what_autocast_of_a_gpu_refuses(tiny_config, new_model, batch_for):
+    """Its rules, by which tensors on the CPU are sent, too: losses of shares are unsafe there."""
+    learner = new_learner(tiny_config, new_model, "evidence,mass,context,entropy,tension,early_evidence,early_distill")
+    batch = batch_for(learner)
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        with torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCUDA):
+            with pytest.raises(RuntimeError, match="unsafe to autocast"):
+                torch.nn.functional.binary_cross_entropy(torch.tensor([0.5]), torch.tensor([1.0]))
+            losses = learner(**batch)
+            soft = signals.binarize_loss(torch.arange(4.0), torch.tensor(1.0), 2)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    assert torch.isfinite(losses["loss"] + soft)
+
+
+def test_binary_cross_entropy_is_torchs():
+    share, target = torch.rand(9, requires_grad=True), torch.rand(9)
+    found = [
+        torch.autograd.grad(loss, share)[0]
+        for loss in (
+            signals._binary_cross_entropy(share, target),
+            torch.nn.functional.binary_cross_entropy(share, target),
+        )
+    ]
+    torch.testing.assert_close(*found)
 
 
 def test_budgets_cover_their_range_and_depend_on_the_batch_number(processor):

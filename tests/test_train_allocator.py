@@ -14,8 +14,10 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from publishing import staging
 from training import allocator as files
 from training import average, train_allocator
+from training.adapt import adapt, merged
 from training.allocator import base_fingerprint, load_allocator, save_allocator
 from training.allocator_batches import PictureSource, repeated_pages
+from training.allocator_learner import AllocatorLearner
 from training.allocator_options import SCHEDULES
 from training.data.examples import Example
 
@@ -331,6 +333,32 @@ def test_phase_2_trains_lora_and_exports_it_merged(train, base, tmp_path):
 def test_phase_2_trains_the_top_layers(train, tmp_path):
     train(tmp_path, "--phase", 2, "--adapt", "top", "--layers", 1, "--signals", "lm", steps=2)
     assert all(".layers.3." in name for name in load_file(tmp_path / "language_model.safetensors"))
+
+
+@torch.no_grad()
+def test_the_teacher_of_top_layers_is_the_base(tiny_config, new_model):
+    model = new_model(tiny_config()).to(torch.bfloat16)
+    learner = AllocatorLearner(model, {"distill_answer": 1.0})
+    before, ids = dict(learner.named_parameters()), torch.arange(4)[None]
+    expected = model(ids).logits
+    adapt(learner, "top", 1)
+    assert dict(learner.named_parameters()).keys() == before.keys()  # the base's own layers are not among them
+    top = model.model.language_model.layers[-1]
+    assert {p.dtype for p in top.parameters() if p.requires_grad} == {torch.float32}
+    for parameter in top.parameters():
+        parameter.add_(1)
+    with learner._base_alone():
+        assert torch.equal(model(ids).logits, expected)
+    assert model.model.language_model.layers[-1] is top
+    merged(learner)
+    assert {p.dtype for p in top.parameters()} == {torch.bfloat16}
+    assert not torch.equal(model(ids).logits, expected)
+
+
+def test_top_layers_of_a_bfloat16_base_need_autocast(capsys):
+    with pytest.raises(SystemExit):
+        train_allocator.parse(["--phase", "2", "--adapt", "top", "--base-dtype", "bfloat16"])
+    assert "pass --bf16 too" in capsys.readouterr().err
 
 
 def test_the_allocator_file_is_refused_where_it_does_not_belong(tiny_config, new_model, tmp_path):

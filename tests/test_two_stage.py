@@ -338,6 +338,20 @@ def test_images_encoded_once_answer_like_new_ones(mode, tiny_model, make_inputs,
     hook.remove()
 
 
+@torch.no_grad()
+def test_images_encoded_once_meet_the_allocator_as_it_is_now(tiny_config, new_model, make_inputs, page):
+    model, inputs = new_model(tiny_config()), make_inputs([page(160, 96)], token_budget=8)
+    names = ("pixel_values", "image_grid_thw", "texture_images", "image_token_counts")
+    encoded = model.encode_images(**{name: inputs[name] for name in names})
+    before = model.allocate(**inputs)[0]
+    for parameter in model.model.arrcoc.parameters():
+        parameter.copy_(torch.randn_like(parameter) / 4)
+    expected = model.allocate(**inputs)[0]
+    assert not torch.equal(expected.relevance, before.relevance)
+    rest = {name: value for name, value in inputs.items() if name != "pixel_values"}
+    assert torch.equal(model.allocate(**rest, encoded_images=encoded)[0].relevance, expected.relevance)
+
+
 def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_model, make_inputs, page):
     model, inputs = tiny_model(), make_inputs(page(), token_budget=12)
     encoded = model.encode_images(**inputs)

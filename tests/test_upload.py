@@ -1,8 +1,12 @@
 """Staging from the command line, as the demo, the Makefile and `training.export` use it."""
 
+import shutil
+
 import pytest
 
 import upload
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from upload import stage
 
 
 @pytest.fixture
@@ -25,6 +29,28 @@ def test_only_named_code_and_data_files_ship(folder):
 def test_a_folder_in_use_is_not_overwritten(folder):
     with pytest.raises(FileExistsError, match="not empty"):
         upload.stage(upload.DEFAULT_CHECKPOINT, folder)
+
+
+def test_a_folder_may_be_the_current_one_or_a_link(tiny_folder, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    monkeypatch.chdir(tmp_path / "here")
+    for out in (".", tmp_path / "link"):
+        stage(tiny_folder, out)
+    assert all((tmp_path / name / "config.json").is_file() for name in ("here", "there", "link"))
+
+
+def test_an_adapter_is_no_model(tiny_folder, tiny_model, tmp_path):
+    peft = pytest.importorskip("peft")
+    adapter = shutil.copytree(tiny_folder, tmp_path / "adapter")
+    for file in ("model.safetensors", "config.json"):
+        (adapter / file).unlink()
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tiny_folder)
+    peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"])).save_pretrained(adapter)
+    with pytest.raises(ValueError, match="is an adapter; merge it into its base"):
+        stage(adapter, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_stage_only_says_that_a_folder_is_in_use(folder, capsys):

@@ -1,7 +1,9 @@
 """Phase 2: the language model learns too, by LoRA or in its top layers."""
 
+import copy
 import importlib
 import re
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ def adapt(learner: nn.Module, how: str, layers: int, rank: int = 16) -> None:
     """Makes the last `layers` layers of the language model of an `AllocatorLearner` trainable.
 
     Args:
-        how: "lora" (PEFT, on all projections of these layers) or "top" (the layers themselves).
+        how: "lora" (PEFT, on all projections of these layers) or "top" (the layers themselves, in float32).
         rank: of LoRA; alpha is twice this.
 
     Raises:
@@ -29,8 +31,10 @@ def adapt(learner: nn.Module, how: str, layers: int, rank: int = 16) -> None:
         )
     chosen = range(len(stack) - layers, len(stack))
     if how == "top":
+        # For the teacher's pass, which is the base's. Not submodules: they are neither trained nor saved.
+        object.__setattr__(learner, "untuned", {number: copy.deepcopy(stack[number]) for number in chosen})
         for number in chosen:
-            stack[number].requires_grad_(True)
+            stack[number].float().requires_grad_(True)
     else:
         _add_lora(learner, chosen, rank)
     learner.tuned = [stack[number] for number in chosen]
@@ -51,9 +55,28 @@ def _add_lora(learner, chosen, rank: int):
     object.__setattr__(learner, "adapted", wrapped)
 
 
+@contextmanager
+def base_layers(learner: nn.Module):
+    """The language model with the base's own layers in place of those that are trained."""
+    stack, trained = learner.model.model.language_model.layers, {}
+    for number, own in learner.untuned.items():
+        trained[number] = stack[number]
+        stack[number] = own.to(next(stack[number].parameters()).device)
+    try:
+        yield
+    finally:
+        for number, layer in trained.items():
+            stack[number] = layer
+
+
 def merged(learner: nn.Module) -> nn.Module:
-    """The model with LoRA folded into its weights; the learner can't be trained further."""
-    return learner.model if learner.adapted is None else learner.adapted.merge_and_unload()
+    """The model with what was trained in it, in the base's dtype; the learner can't be trained further."""
+    if learner.adapted is not None:
+        return learner.adapted.merge_and_unload()
+    stack = learner.model.model.language_model.layers
+    for number, own in learner.untuned.items():
+        stack[number].to(next(own.parameters()).dtype)
+    return learner.model
 
 
 def tuned_tensors(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

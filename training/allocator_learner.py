@@ -1,13 +1,14 @@
 """AllocatorLearner: the base, a scorer and the signals in one module, whose forward is one training step's losses."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from arrcoc.reading import READ_FEATURES
 from training import signals
+from training.adapt import base_layers
 from training.ahead import page_scores
 from training.allocator import base_fingerprint
 from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
@@ -55,6 +56,7 @@ class AllocatorLearner(nn.Module):
                 )
             self.names = nn.Linear(mix.out_features, 1)
         self.tuned: list[nn.Module] = []  # parts of the language model that are trained too
+        self.untuned: dict[int, nn.Module] = {}  # the base's own of those that have no adapter beside them, by number
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
         self.needs = signals.needs(weights)
@@ -106,14 +108,14 @@ class AllocatorLearner(nn.Module):
         `PageCollator` for one of pages that are encoded already."""
         with self._finds() as finds:
             compute = self._page_losses if "pages" in batch else self._example_losses
-            scored, losses = compute(batch, finds)
+            losses = compute(batch, finds)
         total = sum(self._weight(name) * loss for name, loss in losses.items())
         if not isinstance(total, torch.Tensor) or not total.requires_grad:
             # nothing in this batch teaches anything, such as one without evidence
-            total = sum(s.value.sum() for s in scored) * 0.0
+            total = sum(p.sum() for p in self.parameters() if p.requires_grad) * 0.0
         return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}
 
-    def _page_losses(self, batch, finds) -> tuple[list[Scored], dict[str, torch.Tensor]]:
+    def _page_losses(self, batch, finds) -> dict[str, torch.Tensor]:
         device = self.model.get_input_embeddings().weight.device
         pairs = [(page.to(device), budgets) for page, budgets in zip(batch["pages"], batch["budgets"], strict=True)]
         blind = self.scorer_name == "query_blind"
@@ -123,9 +125,9 @@ class AllocatorLearner(nn.Module):
         if self._reads_attention(covered):
             seen = [seen for page, _ in pairs for seen in page.attention]
             losses |= self._attention_losses(scored, seen, covered)
-        return scored, losses
+        return losses
 
-    def _example_losses(self, batch, finds) -> tuple[list[Scored], dict[str, torch.Tensor]]:
+    def _example_losses(self, batch, finds) -> dict[str, torch.Tensor]:
         with torch.no_grad():
             vision_output = encode_once(self.model, batch)
         temperature = None
@@ -137,7 +139,7 @@ class AllocatorLearner(nn.Module):
         sizes = [len(image.value) for image in scored]
         covered = list(zip(batch["evidence"].split(sizes), batch["context"].split(sizes), strict=True))
         losses = self._score_losses(scored, covered, finds)
-        return scored, losses | self._language_losses(scored, covered, batch, vision_output)
+        return losses | self._language_losses(scored, covered, batch, vision_output)
 
     def _weight(self, name: str) -> float:
         return self.weights[name] * (self.progress if name == "binarize" else 1.0)
@@ -229,7 +231,7 @@ class AllocatorLearner(nn.Module):
         return losses
 
     def _base_alone(self):
-        return nullcontext() if self.adapted is None else self.adapted.disable_adapter()
+        return base_layers(self) if self.adapted is None else self.adapted.disable_adapter()
 
 
 def _early_loss(image: Scored, target: torch.Tensor) -> torch.Tensor | None:

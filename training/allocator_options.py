@@ -60,6 +60,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         _check_numbers(options)
         _check_scorer(options)
         _check_ahead(options)
+        _check_dtype(options)
         _check_sharded(options)
     except ValueError as error:
         parser.error(str(error))
@@ -117,6 +118,13 @@ def _check_scorer(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--signals {', '.join(foreign)}: {scorer} has nothing that could learn from it; pass others, such as "
             f"{DEFAULT_SIGNALS[scorer]}"
+        )
+
+
+def _check_dtype(options: argparse.Namespace) -> None:
+    if (options.phase, options.adapt, options.base_dtype) == (2, "top", "bfloat16") and not options.bf16:
+        raise ValueError(
+            "--adapt top trains float32 layers of a bfloat16 base: pass --bf16 too, or --base-dtype float32"
         )
 
 

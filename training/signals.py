@@ -157,7 +157,8 @@ def binarize_loss(value: torch.Tensor, temperature: torch.Tensor, budget: int) -
 
 
 def _binary_cross_entropy(share: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return F.binary_cross_entropy(share.clamp(1e-6, 1 - 1e-6), target)
+    share = share.float().clamp(1e-6, 1 - 1e-6)  # torch's own is refused under autocast on a GPU
+    return -(target * share.log() + (1 - target) * (1 - share).log()).mean()
 
 
 def attention_loss(value: torch.Tensor, temperature: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,8 @@ def refuses(name: str, config) -> str | None:
             f"coarse_share={config.coarse_share} pools cells that encode_ratio={ratio} leaves out; pass --set coarse_share=0, or "
             "a method that encodes all cells"
         )
+    if config.coarse_share > 0 and (name == "foveated" or config.allocation_mode == "foveated"):
+        return f"coarse_share={config.coarse_share} pools cells beside a coarse view; pass --set coarse_share=0, or another method"
     return None
 
 
