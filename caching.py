@@ -55,13 +55,14 @@ def rope_deltas_of(position_ids, attention_mask, tokens, cached: int) -> torch.T
 
 def prompt_end(cache) -> PromptEnd | None:
     """What `hold_prompt_end` wrote on `cache`, or `None`."""
-    return getattr(cache, "arrcoc_prompt_end", None)
+    held = getattr(cache, "arrcoc_prompt_end", None)
+    return None if held is None else PromptEnd(*held)
 
 
 def hold_prompt_end(cache, end: PromptEnd) -> None:
     """Writes `end` on `cache`: the only thing that a conversation hands on, so what continues it must stand there and not on
     the model."""
-    cache.arrcoc_prompt_end = end
+    cache.arrcoc_prompt_end = tuple(end)  # which a process without this file can unpickle
 
 
 def held_rope_deltas(cache, check: bool = True) -> torch.Tensor | None:

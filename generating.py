@@ -10,7 +10,7 @@ from transformers.generation import utils as generation_utils
 from .caching import cached_tokens, check_same_images, deltas_of, held_rope_deltas, prompt_end
 from .configuration_arrcoc import check_spending
 from .encoding import check_encoded
-from .placement import cells_of, check_filled, count_placeholders, images_to_encode
+from .placement import cells_of, check_filled, count_placeholders, images_to_encode, videos_to_encode
 from .placing import FOREIGN_CACHE, UNPLACED
 
 
@@ -35,6 +35,15 @@ class GeneratingMixin:
                     'cache_implementation="paged") does not read; call generate() with another cache'
                 )
         return super().generate_batch(inputs, *args, **kwargs)
+
+    def _assisted_decoding(self, *args, **kwargs):
+        held = cached_tokens(kwargs.get("past_key_values"))
+        if held:  # transformers would read the whole prompt again, behind what is cached
+            raise ValueError(
+                f"the cache holds {held} tokens, and assisted decoding (assistant_model, prompt_lookup_num_tokens) begins with an "
+                "empty one; leave out one of them"
+            )
+        return super()._assisted_decoding(*args, **kwargs)
 
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         # After a cache, stock would use the rope_deltas of whatever prompt ran last. With the whole prompt at hand
@@ -73,6 +82,7 @@ class GeneratingMixin:
         if not generation_config.is_assistant:  # assistants draft without images
             check_shown(inputs_tensor, model_kwargs, self.config.image_token_id)
         model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size)
+        model_kwargs = videos_to_encode(model_kwargs)
         if model_kwargs.get("encoded_images") is not None:
             model_kwargs.setdefault("pixel_values", None)  # stock calls the encoder only where this is there
         return super()._maybe_prepare_encoder_kwargs_for_generation(
@@ -98,8 +108,8 @@ class GeneratingMixin:
 
 def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
     """Refuses prompts that `generate()` would otherwise place wrongly or fail on later: pruned images in a prompt of
-    embeddings alone or without mm_token_type_ids, a cache that holds as much as the prompt or was made from other prompts,
-    encoded images of another prompt.
+    embeddings alone, without mm_token_type_ids or at its very end, a cache that holds as much as the prompt or was made from
+    other prompts, encoded images of another prompt.
 
     Raises:
         ValueError: saying what to pass.
@@ -123,6 +133,13 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
             f"the cache holds {held} tokens, but the prompt and its attention_mask have {mask.shape[1]}; pass the whole prompt "
             "that it was made from with what follows, or the new tokens with an attention_mask over cached and new ones"
         )
+    if grids is not None and types is not None and (types[:, -1] == 1).any():
+        counts = count_placeholders(types, 1, None, grids, merge_size, None)
+        if not torch.equal(counts.to(grids), cells_of(grids, merge_size)):
+            raise ValueError(
+                "the prompt ends with an image of which some tokens were chosen, and generate() could not place what follows; let "
+                "<|vision_end|> or text follow it, as the chat template does"
+            )
     if (deltas := held_rope_deltas(cache, check=False)) is not None:  # a whole prompt may follow any cache
         deltas_of(deltas, len(inputs_tensor))
 

@@ -96,9 +96,11 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         cached = cached_tokens(past_key_values)
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
-            input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
+        has_vision = bool(mm_encoder_outputs) or pixel_values_videos is not None
+        if has_vision:
+            input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
         # Of the embeddings, only shape and device count for positions and placeholders.
         tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]
         rope_deltas = None
@@ -107,7 +109,6 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             position_ids, rope_deltas = self.place_prompt(tokens, attention_mask, past_key_values, rope_inputs)
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
-        has_vision = bool(mm_encoder_outputs) or pixel_values_videos is not None
         before = prompt_end(past_key_values) if cached else None
         ends = has_vision or not cached or (before is not None and not before.tells(cached))
         outputs = super().forward(

@@ -10,6 +10,7 @@ from .caching import cached_tokens
 IMAGE_INPUTS = ("image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 
 _WITH_IMAGES = ("pixel_values", "encoded_images", *IMAGE_INPUTS)
+_WITH_VIDEOS = ("pixel_values_videos", "video_grid_thw")
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +237,26 @@ def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
     if not new.any():
         model_kwargs = {key: value for key, value in model_kwargs.items() if key not in _WITH_IMAGES}
     return model_kwargs
+
+
+def videos_to_encode(model_kwargs: dict) -> dict:
+    """`generate()`'s model inputs without the videos that the cache holds; arguments as of `images_to_encode`.
+
+    Raises:
+        ValueError: the cache holds some of the videos, or part of one.
+    """
+    types, cached = model_kwargs.get("mm_token_type_ids"), cached_tokens(model_kwargs.get("past_key_values"))
+    position_ids = model_kwargs.get("position_ids")
+    if types is None or model_kwargs.get("pixel_values_videos") is None or not cached:
+        return model_kwargs
+    if position_ids is None or position_ids.shape[-1] != types.shape[-1] or not (types[:, :cached] == 2).any():
+        return model_kwargs
+    if (types[:, cached:] == 2).any():
+        raise ValueError(
+            f"the cache ends after {cached} tokens, inside a video or between two; start from an empty cache, or crop it to before "
+            "the first video"
+        )
+    return {key: value for key, value in model_kwargs.items() if key not in _WITH_VIDEOS}
 
 
 def check_filled(input_ids, mm_token_type_ids, image_token_id):

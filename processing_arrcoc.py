@@ -171,7 +171,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             # With do_rescale=False, or a factor of the caller's, the values of an array are not for us to scale.
             of_images = functools.partial(_setting, kwargs, "images_kwargs")
             rescale = of_images("do_rescale", self.image_processor.do_rescale)
-            rescale = rescale and math.isclose(of_images("rescale_factor", 1 / 255), 1 / 255)
+            factor = of_images("rescale_factor", None) or getattr(self.image_processor, "rescale_factor", None)
+            rescale = rescale and math.isclose(factor or 1 / 255, 1 / 255)
             data_format = of_images("input_data_format", None)
             images = None if _is_empty(images) else open_picture(images, data_format, keep_arrays=not rescale)
         questions = [] if text is None or images is None else self._questions(text, **kwargs)

@@ -174,7 +174,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--max-new-tokens", type=int, default=32)
     options = parser.parse_args(arguments)
 
-    if options.out.is_dir() or options.out.suffix.lower() not in Image.registered_extensions():
+    kind = Image.registered_extensions().get(options.out.suffix.lower())
+    if options.out.is_dir() or kind not in Image.SAVE:
         parser.error(f"--out {options.out}: pass the picture's file, such as overlay.png")
     try:
         with tempfile.TemporaryDirectory() as scratch:

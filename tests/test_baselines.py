@@ -240,6 +240,8 @@ def test_largest_grid_never_exceeds_the_budget():
     assert interface.largest_grid(12, 12, 14) == (4, 3)
     assert interface.largest_grid(2, 20, 20) == (2, 10)  # all of them, where one side is too short for the aspect
     assert interface.largest_grid(6, 58, 34) == (2, 17)
+    assert interface.largest_grid(2, 3, 5, (2, 3)) == (2, 2)  # no side is enlarged
+    assert interface.largest_grid(3, 3, 8, (3, 3)) == (3, 2)
 
 
 def test_tome_merges_duplicates_first_and_weighs_by_size():

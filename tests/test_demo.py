@@ -70,7 +70,7 @@ def test_what_can_not_be_answered_is_told_in_one_line(options, says, processor, 
 
 def test_a_folder_is_no_file_for_the_overlay(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(answer, "pipeline", lambda *args, **kwargs: pytest.fail("the model was loaded"))
-    for out in (tmp_path, tmp_path / "overlay", tmp_path / "overlay.txt"):
+    for out in (tmp_path, tmp_path / "overlay", tmp_path / "overlay.txt", tmp_path / "overlay.psd"):
         with pytest.raises(SystemExit):
             answer.main(["--out", str(out)])
         assert f"--out {out}: pass the picture's file, such as overlay.png" in capsys.readouterr().err

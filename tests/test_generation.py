@@ -280,6 +280,36 @@ def test_two_chats_of_a_batch_go_on_with_a_second_image_each(chunk, tiny_model, 
     assert report("batch of chats continued - uncached", gap) < TOLERANCE
 
 
+@pytest.mark.parametrize(
+    "more", [{"prompt_lookup_num_tokens": 4}, {"assistant_model": True}], ids=["lookup", "assistant"]
+)
+def test_assisted_decoding_begins_with_an_empty_cache(more, tiny_model, make_inputs, page):
+    """transformers would read the whole prompt once more, behind what is cached."""
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=8)
+    out = generate(model, inputs)
+    more = {name: model if value is True else value for name, value in more.items()}
+    everything = extended(
+        inputs, torch.cat([out.sequences[:, inputs["input_ids"].shape[1] :], torch.ones(1, 3).long()], 1)
+    )
+    with pytest.raises(
+        ValueError, match=r"the cache holds \d+ tokens, and assisted decoding .* begins with an empty one"
+    ):
+        generate(model, everything, past_key_values=out.past_key_values, **more)
+
+
+def test_something_follows_a_pruned_image(tiny_model, make_inputs, page):
+    model = tiny_model()
+    for budget in (8, "full"):
+        inputs = make_inputs([page(128, 96)], token_budget=budget)
+        end = int((inputs["mm_token_type_ids"][0] == 1).nonzero()[-1]) + 1
+        inputs |= {name: inputs[name][:, :end] for name in PER_TOKEN}
+        if budget == "full":
+            generate(model, inputs)
+        else:
+            with pytest.raises(ValueError, match="the prompt ends with an image of which some tokens were chosen"):
+                generate(model, inputs)
+
+
 def test_continuous_batching_reads_text_alone(tiny_model, make_inputs, page, monkeypatch):
     model, inputs = tiny_model(), make_inputs([page(64, 64)], token_budget=4)
     with pytest.raises(ValueError, match=r"prompt 0 has an image or video, which .* does not read"):

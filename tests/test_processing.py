@@ -370,7 +370,7 @@ def test_a_budget_counts_beside_arguments_that_come_flat(flat, processor, page, 
     assert placeholders(processor, inputs) == [4]
 
 
-def test_values_that_are_final_are_left_alone(processor):
+def test_values_that_are_final_are_left_alone(processor, monkeypatch):
     """With do_rescale=False stock reads the array's own values: 1 is white."""
     rows = np.array(random_picture(64, 64)).astype(np.float32) / 255
     inputs = processor(images=rows, do_rescale=False, return_tensors="pt")
@@ -379,6 +379,10 @@ def test_values_that_are_final_are_left_alone(processor):
     assert torch.equal(inputs["texture_images"], processor(images=rows, return_tensors="pt")["texture_images"])
     own = processor(images=rows, rescale_factor=1.0, return_tensors="pt")
     assert torch.equal(own["pixel_values"], stock["pixel_values"])
+    monkeypatch.setattr(processor.image_processor, "rescale_factor", 1.0)
+    assert torch.equal(processor(images=rows, return_tensors="pt")["pixel_values"], stock["pixel_values"])
+    none = processor(images=rows, rescale_factor=None, return_tensors="pt")
+    assert torch.equal(none["pixel_values"], stock["pixel_values"])
 
 
 def test_floats_are_rounded_to_8_bits():

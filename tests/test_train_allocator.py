@@ -331,7 +331,7 @@ def test_phase_2_trains_lora_and_exports_it_merged(train, base, tmp_path):
 
 
 def test_phase_2_trains_the_top_layers(train, tmp_path):
-    train(tmp_path, "--phase", 2, "--adapt", "top", "--layers", 1, "--signals", "lm", steps=2)
+    train(tmp_path, "--phase", 2, "--adapt", "top", "--layers", 1, "--signals", "lm,distill_attention", steps=2)
     assert all(".layers.3." in name for name in load_file(tmp_path / "language_model.safetensors"))
 
 

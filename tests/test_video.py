@@ -94,6 +94,20 @@ with torch.no_grad():
             entry["cached"] = gap(torch.stack(out.logits, dim=1), uncached)
             beams = model.generate(**pruned, **options, num_beams=2)
             entry["beams"] = list(beams.shape) == list(out.sequences.shape)
+        asked = make(name, 7)
+        told = {"output_logits": True, "return_dict_in_generate": True}
+        begun = model.generate(**asked, **options, **told)
+        longer = dict(asked)
+        longer["input_ids"] = torch.cat([begun.sequences, asked["input_ids"][:, -6:]], dim=1)
+        new = torch.zeros_like(longer["input_ids"][:, asked["input_ids"].shape[1] :])
+        longer["attention_mask"] = torch.cat([asked["attention_mask"], new + 1], dim=1)
+        longer["mm_token_type_ids"] = torch.cat([asked["mm_token_type_ids"], new], dim=1)
+        fresh = model.generate(**longer, **options, **told)
+        on = model.generate(**longer, **options, **told, past_key_values=begun.past_key_values)
+        entry["continued"] = max(gap(one, two) for one, two in zip(fresh.logits, on.logits))
+        if len(asked["input_ids"]) == 1:  # prompt lookup takes one prompt
+            guessed = model.generate(**asked, **options, **told, prompt_lookup_num_tokens=20)
+            entry["guessed"] = max(gap(one, two) for one, two in zip(begun.logits, guessed.logits))
 json.dump(result, open(folder + "/result.json", "w"))
 """
 
@@ -121,6 +135,13 @@ def result(tiny_model, stock_twin, processor, page, tmp_path_factory):
 def test_a_video_at_full_budget_equals_stock_bit_for_bit(name, result, report):
     assert report("full budget - stock, with video", result[name]["full"]) == 0
     assert result[name]["generations equal"]
+
+
+@pytest.mark.parametrize("name", ["video", "image and video", "video and image", "batch"])
+def test_a_chat_with_a_video_goes_on_from_its_cache_and_by_guesses(name, result, report):
+    assert report("chat continued from its cache - uncached, with video", result[name]["continued"]) < 1e-5
+    if name != "batch":
+        assert report("prompt lookup - greedy, with video", result[name]["guessed"]) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["image and video", "video and image", "batch"])

@@ -32,7 +32,9 @@ def adapt(learner: nn.Module, how: str, layers: int, rank: int = 16) -> None:
     chosen = range(len(stack) - layers, len(stack))
     if how == "top":
         # For the teacher's pass, which is the base's. Not submodules: they are neither trained nor saved.
-        object.__setattr__(learner, "untuned", {number: copy.deepcopy(stack[number]) for number in chosen})
+        config = learner.model.model.language_model.config  # shared: the teacher's pass sets its kind of attention
+        untuned = {number: copy.deepcopy(stack[number], {id(config): config}) for number in chosen}
+        object.__setattr__(learner, "untuned", untuned)
         for number in chosen:
             stack[number].float().requires_grad_(True)
     else:

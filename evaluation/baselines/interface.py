@@ -135,8 +135,9 @@ def cells_of(processor, example) -> int:
     return count_image_tokens(processor, full_prompt(processor, [example]))[0]
 
 
-def largest_grid(height: float, width: float, budget: int) -> tuple[int, int]:
-    """(rows, columns) of the grid of at most `budget` cells that spends most of them near the aspect of height : width.
+def largest_grid(height: float, width: float, budget: int, whole: tuple[int, int] | None = None) -> tuple[int, int]:
+    """(rows, columns) of the grid of at most `budget` cells that spends most of them near the aspect of height : width, no side
+    longer than that of `whole`.
 
     A change of the aspect by a factor of e weighs as much as a quarter of the budget; of two that are as good, the higher.
     """
@@ -145,8 +146,9 @@ def largest_grid(height: float, width: float, budget: int) -> tuple[int, int]:
         rows, columns = grid
         return round(rows * columns / budget - abs(math.log(rows * width / (columns * height))) / 4, 9)
 
+    highest, widest = whole or (budget, budget)
     grids = []
-    for rows in range(budget, 0, -1):
-        most = budget // rows
+    for rows in range(min(budget, highest), 0, -1):
+        most = min(budget // rows, widest)
         grids += [(rows, most), (rows, min(most, max(1, round(rows * width / height))))]
     return max(grids, key=worth)

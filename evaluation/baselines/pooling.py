@@ -10,8 +10,7 @@ def pooled_grid(height: int, width: int, budget: int) -> tuple[int, int]:
     """(rows, columns) of the pooled grid: at most `budget` blocks, at the aspect of the grid, no side above the grid's."""
     if budget >= height * width:
         return height, width
-    rows, columns = largest_grid(height, width, budget)
-    return min(rows, height), min(columns, width)
+    return largest_grid(height, width, budget, (height, width))
 
 
 def blocks(height: int, width: int, rows: int, columns: int) -> torch.Tensor:

@@ -64,7 +64,7 @@ def _shrink_to_grid(processor, example, budget: int) -> Shown:
     width, height = example.image.size
     rows, columns = grid_of(processor, example)
     if budget < rows * columns:
-        rows, columns = largest_grid(height, width, budget)
+        rows, columns = largest_grid(height, width, budget, (rows, columns))
         rows, columns = min(rows, MAX_ASPECT * columns), min(columns, MAX_ASPECT * rows)
     elif grid_of(processor, example, min_pixels=cell * cell) == (rows, columns):
         return Shown(example.image, example.question)
