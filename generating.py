@@ -1,5 +1,6 @@
 """What `generate()` asks of the model before its first step: positions, and which images are left to encode."""
 
+import functools
 from typing import Any
 
 import torch
@@ -10,7 +11,14 @@ from transformers.generation import utils as generation_utils
 from .caching import cached_tokens, check_same_images, deltas_of, held_rope_deltas, prompt_end
 from .configuration_arrcoc import check_spending
 from .encoding import check_encoded
-from .placement import cells_of, check_filled, count_placeholders, images_to_encode, videos_to_encode
+from .placement import (
+    cells_of,
+    check_filled,
+    count_placeholders,
+    image_runs,
+    images_to_encode,
+    videos_to_encode,
+)
 from .placing import FOREIGN_CACHE, UNPLACED
 
 
@@ -36,14 +44,17 @@ class GeneratingMixin:
                 )
         return super().generate_batch(inputs, *args, **kwargs)
 
-    def _assisted_decoding(self, *args, **kwargs):
-        held = cached_tokens(kwargs.get("past_key_values"))
-        if held:  # transformers would read the whole prompt again, behind what is cached
+    @functools.wraps(Qwen3VLForConditionalGeneration._assisted_decoding)
+    def _assisted_decoding(self, input_ids, *args, **kwargs):
+        held, mask = cached_tokens(kwargs.get("past_key_values")), kwargs.get("attention_mask")
+        whole = mask is None or mask.shape[-1] == input_ids.shape[1]
+        if held and (whole or kwargs.get("assistant_model") is not None):
+            # transformers would read the whole prompt again, behind what is cached
             raise ValueError(
-                f"the cache holds {held} tokens, and assisted decoding (assistant_model, prompt_lookup_num_tokens) begins with an "
-                "empty one; leave out one of them"
+                f"the cache holds {held} tokens, and assisted decoding (assistant_model, prompt_lookup_num_tokens) of a whole "
+                "prompt begins with an empty one; leave out one of them, or with prompt_lookup_num_tokens pass the new part alone"
             )
-        return super()._assisted_decoding(*args, **kwargs)
+        return super()._assisted_decoding(input_ids, *args, **kwargs)
 
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         # After a cache, stock would use the rope_deltas of whatever prompt ran last. With the whole prompt at hand
@@ -134,8 +145,9 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
             "that it was made from with what follows, or the new tokens with an attention_mask over cached and new ones"
         )
     if grids is not None and types is not None and (types[:, -1] == 1).any():
-        counts = count_placeholders(types, 1, None, grids, merge_size, None)
-        if not torch.equal(counts.to(grids), cells_of(grids, merge_size)):
+        starts, lengths = image_runs(types, None)
+        last = (starts + lengths) % types.shape[-1] == 0
+        if len(lengths) == len(grids) and (last & (lengths < cells_of(grids, merge_size).to(lengths))).any():
             raise ValueError(
                 "the prompt ends with an image of which some tokens were chosen, and generate() could not place what follows; let "
                 "<|vision_end|> or text follow it, as the chat template does"

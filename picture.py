@@ -32,7 +32,7 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     Args:
         source: path, URL, base64 string, PIL image, array or tensor, or a list of these.
         data_format: "channels_first" or "channels_last" where the shape of an array does not tell; see `to_pil`.
-        keep_arrays: leave arrays to the image processor.
+        keep_arrays: leave floating-point arrays to the image processor.
 
     Raises:
         FileNotFoundError: a path-like string with no file behind it.
@@ -49,11 +49,14 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
         return _open_text(source)
     if isinstance(source, Image.Image):
         return to_rgb(source, "the image")
-    if isinstance(source, (np.ndarray, torch.Tensor)) and not keep_arrays:
-        if source.ndim != 4:
-            return to_pil(source, data_format)
-        pictures = [to_pil(entry, data_format) for entry in source]
+    if isinstance(source, (np.ndarray, torch.Tensor)) and source.ndim == 4:
+        pictures = [open_picture(entry, data_format, keep_arrays) for entry in source]
         return pictures[0] if len(pictures) == 1 else pictures  # a part of a chat is one picture
+    if isinstance(source, np.ndarray):
+        kept = keep_arrays and np.issubdtype(source.dtype, np.floating)
+        return source if kept else to_pil(source, data_format)
+    if isinstance(source, torch.Tensor):
+        return source if keep_arrays and source.is_floating_point() else to_pil(source, data_format)
     return source
 
 

@@ -218,10 +218,9 @@ def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
         return model_kwargs
     counts = count_placeholders(types, 1, None, grids, merge_size, model_kwargs.get("image_token_counts"))
     model_kwargs = model_kwargs | {"image_token_counts": counts}
-    cache, position_ids = model_kwargs.get("past_key_values"), model_kwargs.get("position_ids")
-    cached = cached_tokens(cache)
-    if not cached or position_ids is None or position_ids.shape[-1] != types.shape[-1]:
-        return model_kwargs  # nothing is cached, or only the new part was passed
+    cached = _cached_of(model_kwargs, types)
+    if not cached:
+        return model_kwargs
     starts = image_runs(types, None)[0] % types.shape[-1]
     if ((starts < cached) & (starts + counts > cached)).any():
         raise ValueError(f"the cache ends after {cached} tokens, inside an image; crop it to where the image begins")
@@ -239,17 +238,29 @@ def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
     return model_kwargs
 
 
+def _cached_of(model_kwargs: dict, types) -> int:
+    """How many tokens of the prompt with these `types` are cached: 0 where it is the new part alone."""
+    cached = cached_tokens(model_kwargs.get("past_key_values"))
+    lengths = [
+        model_kwargs[name].shape[-1]
+        for name in ("position_ids", "attention_mask")
+        if model_kwargs.get(name) is not None
+    ]
+    whole = model_kwargs.get("position_ids") is not None and all(length == types.shape[-1] for length in lengths)
+    return cached if whole and cached < types.shape[-1] else 0
+
+
 def videos_to_encode(model_kwargs: dict) -> dict:
     """`generate()`'s model inputs without the videos that the cache holds; arguments as of `images_to_encode`.
 
     Raises:
         ValueError: the cache holds some of the videos, or part of one.
     """
-    types, cached = model_kwargs.get("mm_token_type_ids"), cached_tokens(model_kwargs.get("past_key_values"))
-    position_ids = model_kwargs.get("position_ids")
-    if types is None or model_kwargs.get("pixel_values_videos") is None or not cached:
+    types = model_kwargs.get("mm_token_type_ids")
+    if types is None or model_kwargs.get("pixel_values_videos") is None:
         return model_kwargs
-    if position_ids is None or position_ids.shape[-1] != types.shape[-1] or not (types[:, :cached] == 2).any():
+    cached = _cached_of(model_kwargs, types)
+    if not (types[:, :cached] == 2).any():
         return model_kwargs
     if (types[:, cached:] == 2).any():
         raise ValueError(

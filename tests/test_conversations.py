@@ -251,3 +251,19 @@ def test_a_part_with_positions_may_end_in_a_pruned_image(tiny_model, make_inputs
         model(input_ids=ids[:, last:middle], position_ids=positions[..., last:middle], past_key_values=cache)
         gap = model(input_ids=ids[:, middle:], past_key_values=cache).logits - expected[:, middle:]
         assert report("after a placed part that ends in an image - in one pass", gap.abs().max()) < TOLERANCE
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shared", [3, 30])
+def test_a_new_part_with_an_image_may_bring_its_positions(shared, tiny_model, processor, make_inputs, page, report):
+    """Also where it is as long as what is cached: its types are not those of the whole prompt."""
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=9)
+    begun = torch.arange(5, 5 + shared)[None]
+    cache = model(input_ids=begun, use_cache=True).past_key_values
+    part = inputs | {"attention_mask": torch.ones(1, shared + inputs["input_ids"].shape[1]).long()}
+    expected = first_logits(model, part, past_key_values=copy.deepcopy(cache))
+    named = ("input_ids", "mm_token_type_ids", "image_grid_thw")
+    positions = model.model.get_rope_index(**{name: inputs[name] for name in named})[0]
+    positions = torch.cat([torch.arange(positions.shape[-1]).expand(1, 1, -1), positions]) + shared
+    gap = first_logits(model, part, position_ids=positions, past_key_values=cache) - expected
+    assert report("a part with its positions - without", gap.abs().max()) < TOLERANCE

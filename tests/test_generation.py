@@ -283,7 +283,7 @@ def test_two_chats_of_a_batch_go_on_with_a_second_image_each(chunk, tiny_model, 
 @pytest.mark.parametrize(
     "more", [{"prompt_lookup_num_tokens": 4}, {"assistant_model": True}], ids=["lookup", "assistant"]
 )
-def test_assisted_decoding_begins_with_an_empty_cache(more, tiny_model, make_inputs, page):
+def test_assisted_decoding_begins_with_an_empty_cache(more, tiny_model, make_inputs, page, report):
     """transformers would read the whole prompt once more, behind what is cached."""
     model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=8)
     out = generate(model, inputs)
@@ -299,11 +299,13 @@ def test_assisted_decoding_begins_with_an_empty_cache(more, tiny_model, make_inp
 
 def test_something_follows_a_pruned_image(tiny_model, make_inputs, page):
     model = tiny_model()
-    for budget in (8, "full"):
-        inputs = make_inputs([page(128, 96)], token_budget=budget)
+    for budget in (8, "full", [6, "full"]):
+        inputs = make_inputs(
+            [page(128, 96) if budget in (8, "full") else [page(96, 64), page(128, 96)]], token_budget=budget
+        )
         end = int((inputs["mm_token_type_ids"][0] == 1).nonzero()[-1]) + 1
         inputs |= {name: inputs[name][:, :end] for name in PER_TOKEN}
-        if budget == "full":
+        if budget != 8:
             generate(model, inputs)
         else:
             with pytest.raises(ValueError, match="the prompt ends with an image of which some tokens were chosen"):

@@ -381,8 +381,12 @@ def test_values_that_are_final_are_left_alone(processor, monkeypatch):
     assert torch.equal(own["pixel_values"], stock["pixel_values"])
     monkeypatch.setattr(processor.image_processor, "rescale_factor", 1.0)
     assert torch.equal(processor(images=rows, return_tensors="pt")["pixel_values"], stock["pixel_values"])
-    none = processor(images=rows, rescale_factor=None, return_tensors="pt")
-    assert torch.equal(none["pixel_values"], stock["pixel_values"])
+    grey = np.array(random_picture(64, 64))[..., 0]  # whole numbers are a picture whatever the factor
+    assert processor(images=grey, rescale_factor=1 / 127.5, return_tensors="pt")["pixel_values"].max() > 2
+    both = processor(images=[rows[None], rows], rescale_factor=1.0, return_tensors="pt")
+    assert torch.equal(both["pixel_values"], torch.cat([stock["pixel_values"]] * 2))
+    with pytest.raises(ValueError, match="`rescale_factor` must be specified"):
+        processor(images=rows, rescale_factor=None, return_tensors="pt")
 
 
 def test_floats_are_rounded_to_8_bits():
