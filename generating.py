@@ -47,12 +47,13 @@ class GeneratingMixin:
     @functools.wraps(Qwen3VLForConditionalGeneration._assisted_decoding)
     def _assisted_decoding(self, input_ids, *args, **kwargs):
         held, mask = cached_tokens(kwargs.get("past_key_values")), kwargs.get("attention_mask")
-        whole = mask is None or mask.shape[-1] == input_ids.shape[1]
-        if held and (whole or kwargs.get("assistant_model") is not None):
+        whole = is_whole(input_ids, mask, kwargs.get("generation_config"))
+        if held and (whole or mask is not None or kwargs.get("assistant_model") is not None):
             # transformers would read the whole prompt again, behind what is cached
             raise ValueError(
                 f"the cache holds {held} tokens, and assisted decoding (assistant_model, prompt_lookup_num_tokens) of a whole "
-                "prompt begins with an empty one; leave out one of them, or with prompt_lookup_num_tokens pass the new part alone"
+                "prompt begins with an empty one; leave out one of them, or with prompt_lookup_num_tokens pass the new part alone, "
+                "without padding"
             )
         return super()._assisted_decoding(input_ids, *args, **kwargs)
 
@@ -90,10 +91,12 @@ class GeneratingMixin:
         # generate() encodes without the prompt: here its images are still counted, and those that are cached left out.
         check_chunks(generation_config.prefill_chunk_size, model_kwargs)
         check_spending(model_kwargs.get("encode_ratio"), model_kwargs.get("allocation_mode"))
+        whole = is_whole(inputs_tensor, model_kwargs.get("attention_mask"), generation_config)
         if not generation_config.is_assistant:  # assistants draft without images
-            check_shown(inputs_tensor, model_kwargs, self.config.image_token_id)
-        model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size)
-        model_kwargs = videos_to_encode(model_kwargs)
+            check_shown(inputs_tensor, model_kwargs, self.config.image_token_id, whole)
+        cached = cached_tokens(model_kwargs.get("past_key_values")) if whole else 0
+        model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size, cached)
+        model_kwargs = videos_to_encode(model_kwargs, cached)
         if model_kwargs.get("encoded_images") is not None:
             model_kwargs.setdefault("pixel_values", None)  # stock calls the encoder only where this is there
         return super()._maybe_prepare_encoder_kwargs_for_generation(
@@ -105,6 +108,11 @@ class GeneratingMixin:
         features, position_ids = model_kwargs.get("mm_encoder_outputs"), model_kwargs.get("position_ids")
         cached = cached_tokens(model_kwargs.get("past_key_values"))
         whole = input_ids is not None and position_ids is not None and position_ids.shape[-1] == input_ids.shape[-1]
+        if whole and features and features.get("image") is not None:
+            shown = sum(len(rows) for rows in features["image"].pooler_output)
+            whole = (
+                int((input_ids == self.config.image_token_id).sum()) != shown
+            )  # else the new part, with its own positions
         if expand_size == 1 or not features or not cached or not whole:
             return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
         new = input_ids.clone()
@@ -156,19 +164,24 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
         deltas_of(deltas, len(inputs_tensor))
 
 
-def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, image_token_id: int):
+def is_whole(prompt: torch.Tensor, attention_mask: torch.Tensor | None, generation_config) -> bool:
+    """Whether a prompt (batch, length, ..) that generate() was given is the whole one, not the new part behind a cache: its
+    mask is as long. generate() drops a mask without padding, and remembers its length."""
+    length = getattr(generation_config, "_mask_length", None) if attention_mask is None else attention_mask.shape[-1]
+    return length is None or length == prompt.shape[1]
+
+
+def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, image_token_id: int, whole: bool):
     """Refuses a prompt with image placeholders that came without any image, and a whole prompt whose images are not where the
     cache read them.
 
     Raises:
         ValueError: saying what is missing, or what to pass.
     """
-    cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
-    types = model_kwargs.get("mm_token_type_ids")
+    cache, types = model_kwargs.get("past_key_values"), model_kwargs.get("mm_token_type_ids")
     if inputs_tensor.ndim != 2:
         return
     if cached_tokens(cache):
-        whole = mask is None or mask.shape[1] == inputs_tensor.shape[1]
         if whole and types is not None and types.shape == inputs_tensor.shape:
             check_same_images(cache, types)
         return

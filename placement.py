@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-from .caching import cached_tokens
-
 # Inputs with one entry for each image.
 IMAGE_INPUTS = ("image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 
@@ -202,12 +200,12 @@ def as_bytes(texture_images: torch.Tensor | None) -> torch.Tensor | None:
     return texture_images.to(torch.uint8)
 
 
-def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
+def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:
     """`generate()`'s model inputs with `image_token_counts` from the prompt, and without images that the cache holds.
 
     Args:
-        model_kwargs: what the encoder is about to be called with, and mm_token_type_ids (batch, length of the prompt),
-            position_ids (4, batch, length with the cached tokens) and past_key_values where there are any.
+        model_kwargs: what the encoder is about to be called with, and mm_token_type_ids (batch, length of the prompt).
+        cached: tokens of that prompt that a cache holds; 0 where it is the new part alone.
 
     Raises:
         ValueError: the prompt does not fit `image_grid_thw` or `image_token_counts`, or the cache ends inside an image.
@@ -218,7 +216,6 @@ def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
         return model_kwargs
     counts = count_placeholders(types, 1, None, grids, merge_size, model_kwargs.get("image_token_counts"))
     model_kwargs = model_kwargs | {"image_token_counts": counts}
-    cached = _cached_of(model_kwargs, types)
     if not cached:
         return model_kwargs
     starts = image_runs(types, None)[0] % types.shape[-1]
@@ -238,19 +235,7 @@ def images_to_encode(model_kwargs: dict, merge_size: int) -> dict:
     return model_kwargs
 
 
-def _cached_of(model_kwargs: dict, types) -> int:
-    """How many tokens of the prompt with these `types` are cached: 0 where it is the new part alone."""
-    cached = cached_tokens(model_kwargs.get("past_key_values"))
-    lengths = [
-        model_kwargs[name].shape[-1]
-        for name in ("position_ids", "attention_mask")
-        if model_kwargs.get(name) is not None
-    ]
-    whole = model_kwargs.get("position_ids") is not None and all(length == types.shape[-1] for length in lengths)
-    return cached if whole and cached < types.shape[-1] else 0
-
-
-def videos_to_encode(model_kwargs: dict) -> dict:
+def videos_to_encode(model_kwargs: dict, cached: int) -> dict:
     """`generate()`'s model inputs without the videos that the cache holds; arguments as of `images_to_encode`.
 
     Raises:
@@ -259,7 +244,6 @@ def videos_to_encode(model_kwargs: dict) -> dict:
     types = model_kwargs.get("mm_token_type_ids")
     if types is None or model_kwargs.get("pixel_values_videos") is None:
         return model_kwargs
-    cached = _cached_of(model_kwargs, types)
     if not (types[:, :cached] == 2).any():
         return model_kwargs
     if (types[:, cached:] == 2).any():

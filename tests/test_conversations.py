@@ -254,7 +254,7 @@ def test_a_part_with_positions_may_end_in_a_pruned_image(tiny_model, make_inputs
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("shared", [3, 30])
+@pytest.mark.parametrize("shared", [3, 6, 16, 30])
 def test_a_new_part_with_an_image_may_bring_its_positions(shared, tiny_model, processor, make_inputs, page, report):
     """Also where it is as long as what is cached: its types are not those of the whole prompt."""
     model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=9)

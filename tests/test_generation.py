@@ -294,7 +294,15 @@ def test_assisted_decoding_begins_with_an_empty_cache(more, tiny_model, make_inp
     with pytest.raises(
         ValueError, match=r"the cache holds \d+ tokens, and assisted decoding .* begins with an empty one"
     ):
-        generate(model, everything, past_key_values=out.past_key_values, **more)
+        generate(model, everything, past_key_values=copy.deepcopy(out.past_key_values), **more)
+    if "assistant_model" not in more:
+        held = out.past_key_values.get_seq_length()
+        new = {"input_ids": everything["input_ids"][:, held:], "attention_mask": everything["attention_mask"]}
+        found = [
+            generate(model, new, past_key_values=copy.deepcopy(out.past_key_values), **way).logits for way in ({}, more)
+        ]
+        gap = max(float((one - two).abs().max()) for one, two in zip(*found, strict=True))
+        assert report("guesses on a cache - greedy", gap) < TOLERANCE
 
 
 def test_something_follows_a_pruned_image(tiny_model, make_inputs, page):
