@@ -63,7 +63,7 @@ class GeneratingMixin:
         cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
         types = model_kwargs.get("mm_token_type_ids")
         grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
-        whole = mask is None or mask.shape[1] == inputs_tensor.shape[1]
+        whole = is_whole(inputs_tensor, mask, None)  # the mask is there yet
         check_prompt(inputs_tensor, model_kwargs, self.config)
         told = held_rope_deltas(cache, check=False) is not None
         placeable = whole and types is not None and types.shape == inputs_tensor.shape
@@ -109,10 +109,9 @@ class GeneratingMixin:
         cached = cached_tokens(model_kwargs.get("past_key_values"))
         whole = input_ids is not None and position_ids is not None and position_ids.shape[-1] == input_ids.shape[-1]
         if whole and features and features.get("image") is not None:
-            shown = sum(len(rows) for rows in features["image"].pooler_output)
-            whole = (
-                int((input_ids == self.config.image_token_id).sum()) != shown
-            )  # else the new part, with its own positions
+            # where every placeholder has its feature, this is the new part, with positions of its own
+            rows = sum(map(len, features["image"].pooler_output))
+            whole = int((input_ids == self.config.image_token_id).sum()) > rows
         if expand_size == 1 or not features or not cached or not whole:
             return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
         new = input_ids.clone()

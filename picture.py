@@ -39,9 +39,11 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
         ValueError: the file or text is no picture, is damaged, or has no pixels, or an array is no picture.
     """
     if isinstance(source, (list, tuple)):
-        opened = [open_picture(entry, data_format, keep_arrays) for entry in source]
-        if all(isinstance(entry, (np.ndarray, torch.Tensor)) for entry in source):  # pictures and batches of them
-            return [one for entry in opened for one in (entry if isinstance(entry, list) else [entry])]
+        opened = []
+        for entry in source:
+            one = open_picture(entry, data_format, keep_arrays)
+            batch = isinstance(one, list) and isinstance(entry, (np.ndarray, torch.Tensor))  # may stand beside pictures
+            opened += one if batch else [one]
         return opened
     if isinstance(source, os.PathLike):
         source = os.fspath(source)

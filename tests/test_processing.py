@@ -347,7 +347,7 @@ def test_shape_that_does_not_tell_its_channels(processor):
 def test_batches_of_arrays_stand_beside_each_other(processor):
     rows = np.stack([np.array(random_picture(64, 32, seed)) for seed in range(3)])
     wanted = processor(images=list(rows), return_tensors="pt")
-    for form in ([rows[:2], rows[2:]], [rows[:2], rows[2]], rows):
+    for form in ([rows[:2], rows[2:]], [rows[:2], rows[2]], [rows[:2], Image.fromarray(rows[2])], rows):
         assert same(processor(images=form, return_tensors="pt"), wanted)
 
 
