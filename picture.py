@@ -39,7 +39,7 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
         ValueError: the file or text is no picture, is damaged, or has no pixels, or an array is no picture.
     """
     if isinstance(source, (list, tuple)):
-        opened = []
+        opened: list = []
         for entry in source:
             one = open_picture(entry, data_format, keep_arrays)
             batch = isinstance(one, list) and isinstance(entry, (np.ndarray, torch.Tensor))  # may stand beside pictures
