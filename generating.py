@@ -105,14 +105,13 @@ class GeneratingMixin:
 
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
         # Stock shares features out by all placeholders of the prompt, and an image that the cache holds has no features any more.
-        features, position_ids = model_kwargs.get("mm_encoder_outputs"), model_kwargs.get("position_ids")
-        cached = cached_tokens(model_kwargs.get("past_key_values"))
-        whole = input_ids is not None and position_ids is not None and position_ids.shape[-1] == input_ids.shape[-1]
-        if whole and features and features.get("image") is not None:
-            # where every placeholder has its feature, this is the new part, with positions of its own
-            rows = sum(map(len, features["image"].pooler_output))
-            whole = int((input_ids == self.config.image_token_id).sum()) > rows
-        if expand_size == 1 or not features or not cached or not whole:
+        features, cached = model_kwargs.get("mm_encoder_outputs"), cached_tokens(model_kwargs.get("past_key_values"))
+        if expand_size == 1 or not features or not cached or input_ids is None:
+            return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
+        rows = sum(map(len, features["image"].pooler_output)) if features.get("image") is not None else 0
+        if (
+            int((input_ids == self.config.image_token_id).sum()) == rows
+        ):  # only the new part was passed, or nothing is cached
             return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
         new = input_ids.clone()
         new[:, :cached].masked_fill_(new[:, :cached] == self.config.image_token_id, self.config.vision_end_token_id)

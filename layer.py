@@ -202,8 +202,12 @@ class ARRCOCLayer(nn.Module):
                 canvas=canvas,
             )
 
+    def _perspective(self, glance: Glance) -> torch.Tensor:
+        return self.perspective(glance.texture) if glance.perspective is None else glance.perspective
+
     def rate(self, glance: Glance, query: torch.Tensor, mask: torch.Tensor | None = None) -> Glance:
-        """`glance` with `early`, which cells are worth encoding for the question `query` (see `forward`), and `read`.
+        """`glance` with `early`, which cells are worth encoding for the question `query` (see `forward`), `read` and
+        `perspective`.
 
         Several questions (Q, Tq, text hidden size) with `mask` (Q, Tq), False at padding, give an `early` of (Q, h * w).
         """
@@ -211,13 +215,14 @@ class ARRCOCLayer(nn.Module):
             asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
             weights = self.balancer.weights
             read = self.reader(glance.canvas, glance.texture.shape[1:]) if glance.read is None else glance.read
+            perspective = self._perspective(glance)
             parts = (
                 weights["information"] * glance.information,
-                weights["perspective"] * self.perspective(glance.texture),
+                weights["perspective"] * perspective,
                 weights["participation"] * self.early_participation(glance.texture, [read], query, asked),
             )
             early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
-            return replace(glance, early=early, read=read)
+            return replace(glance, perspective=perspective, early=early, read=read)
 
     def forward(
         self,
@@ -248,7 +253,7 @@ class ARRCOCLayer(nn.Module):
             asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
             maps = (
                 glance.information,
-                self.perspective(glance.texture),
+                self._perspective(glance),
                 self.participation(glance.texture, levels, query, asked, glance.cells),
             )
             scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}

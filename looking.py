@@ -16,13 +16,14 @@ _IMAGE_STD = 0.5  # by which Qwen3-VL's processor has divided the pixels of its 
 
 @dataclass(frozen=True, eq=False)
 class Glance:
-    """What stage 1 knows of one image; nothing of it but `early` and `read` hangs on trained weights.
+    """What stage 1 knows of one image; nothing of it but what `ARRCOCLayer.rate` adds hangs on trained weights.
 
     Attributes:
         texture: (13, h, w) texture array.
         information: (h, w) score map that needs no vision features.
         contrast: (h, w), see `cell_contrast`.
         canvas: (3, h * p, w * p) in [0, 1], see `pixel_canvas`; `None` once nothing will read it again.
+        perspective: (h, w) score map, with its gradient; `None` where `rate` was not asked.
         early: (h * w,) relevance from raw image and question alone, with its gradient; `None` where it was not asked for.
         read: (h * w, `READ_FEATURES`) what `early` was made of, with its gradient; `None` likewise.
         cells: (M,) raster index of the cells to encode, ascending; `None` for all.
@@ -32,6 +33,7 @@ class Glance:
     information: torch.Tensor
     contrast: torch.Tensor
     canvas: torch.Tensor | None
+    perspective: torch.Tensor | None = None
     early: torch.Tensor | None = None
     read: torch.Tensor | None = None
     cells: torch.Tensor | None = None

@@ -177,8 +177,8 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
         becomes one of ours, with the allocator's defaults.
 
         Raises:
-            ValueError: a file of weights can't be read, a tensor of the base is missing, the allocator's are there in part,
-                or a tensor holds NaN or infinity.
+            ValueError: a file of weights can't be read or has other shapes than the config, a tensor of the base is missing, the
+                allocator's are there in part, or a tensor holds NaN or infinity.
         """
         config = kwargs.get("config")
         if isinstance(config, Qwen3VLConfig) and config.model_type == Qwen3VLConfig.model_type:
@@ -194,6 +194,13 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
             raise ValueError(
                 f"the weights of {pretrained_model_name_or_path} can't be read ({error}); a file of them is cut off or "
                 "damaged, download or copy it again"
+            ) from error
+        except RuntimeError as error:
+            if "ignore_mismatched_sizes" not in str(error):
+                raise
+            raise ValueError(
+                f"{pretrained_model_name_or_path} has weights of other shapes than its config; transformers' report names the "
+                f"mismatched tensors. Take both from one folder, and no dial of the model's shape ({error})"
             ) from error
         if pretrained_model_name_or_path is not None:  # else the caller's own state_dict, which may be partial
             check_loaded(model, info)

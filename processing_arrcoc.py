@@ -171,8 +171,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             # With do_rescale=False, or a factor of the caller's, the values of an array are not for us to scale.
             of_images = functools.partial(_setting, kwargs, "images_kwargs")
             rescale = of_images("do_rescale", self.image_processor.do_rescale)
-            factor = of_images("rescale_factor", None) or getattr(self.image_processor, "rescale_factor", None)
-            rescale = rescale and math.isclose(factor or 1 / 255, 1 / 255)
+            factor = of_images("rescale_factor", self.image_processor.rescale_factor)
+            rescale = rescale and factor is not None and math.isclose(factor, 1 / 255)
             data_format = of_images("input_data_format", None)
             images = None if _is_empty(images) else open_picture(images, data_format, keep_arrays=not rescale)
         questions = [] if text is None or images is None else self._questions(text, **kwargs)
@@ -186,9 +186,11 @@ class ARRCOCProcessor(Qwen3VLProcessor):
     @functools.wraps(Qwen3VLProcessor.apply_chat_template)
     def apply_chat_template(self, conversation, *args, **kwargs):
         # Before 5.22, transformers forgets processor_kwargs, a budget among them, beside one that is passed flat: so all are.
-        nested, named = kwargs.get("processor_kwargs"), inspect.signature(super().apply_chat_template).parameters
-        if nested and not hasattr(super(), "_prepare_processor_kwargs") and any(name not in named for name in kwargs):
-            kwargs = {**nested, **kwargs, "processor_kwargs": None}
+        nested = kwargs.get("processor_kwargs")
+        if nested and not hasattr(super(), "_prepare_processor_kwargs"):
+            named = inspect.signature(super().apply_chat_template).parameters
+            if any(name not in named for name in kwargs):
+                kwargs = {**nested, **kwargs, "processor_kwargs": None}
         return super().apply_chat_template(conversation, *args, **kwargs)
 
     def _process_images(self, images, **kwargs):
@@ -240,7 +242,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             # what a tool gave back stands in a user's turn too, and asks nothing; nor does a picture alone
             asking = [(turn, body) for turn, body in turns if body and not body.startswith(_TOOL)]
             by_user = [(turn, body) for turn, body in asking if turn[1] == "user"]
-            last = by_user[-1][1] if by_user else "" if turns else _plain(prompt)
+            last = "" if turns else _plain(prompt)
+            last = by_user[-1][1] if by_user else last
             for image in re.finditer(re.escape(self.image_token), prompt):
                 own = [body for turn, body in asking if turn.start() <= image.start() < turn.end()]
                 before = [body for turn, body in by_user if turn.start() < image.start()]

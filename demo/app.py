@@ -19,6 +19,7 @@ from demo.instrument import METHODS, Comparison, Held, Instrument, Reading
 from demo.layout import CSS, INTRODUCTION, TOKENS, UNKNOWN, controls, cost, results
 from demo.samples import samples
 from demo.views import Seen, heat_pair, kept_picture, maps, missed, tensions
+from evaluation.loading import usable_device
 from training.data.examples import Example
 from upload import DEFAULT_CHECKPOINT
 
@@ -198,11 +199,13 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in (default: %(default)s)")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     options = parser.parse_args(arguments)
+    if options.device is not None:
+        options.device = usable_device(parser, options.device)
     try:
         examples = samples(options.tables)
         instrument = Instrument.load(options.model, options.device)
         instrument.warm_up(examples[0].image)
-    except (OSError, ValueError, RuntimeError, AssertionError, StrictDataclassError) as error:  # the two: a device
+    except (OSError, ValueError, StrictDataclassError) as error:
         parser.error(" ".join(str(error).split()))
     launch(build(instrument, examples), server_name=options.host, server_port=options.port)
 

@@ -58,13 +58,9 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
         options.methods = _methods(options.methods)
         options.budgets = parse_budgets(options.budgets)
         options.dials = parse_dials(options.set)
-        tried = torch.zeros(1, device=options.device)
-        tried.item()  # what computes nothing, as "meta", is refused here
-        options.device = str(tried.device)
     except ValueError as error:
         parser.error(str(error))
-    except (RuntimeError, AssertionError) as error:
-        parser.error(f"--device {options.device} can't be used; pass 'cpu' or a device that is there ({error})")
+    options.device = usable_device(parser, options.device)
     for name, path in (("--allocator", options.allocator), ("--baseline-weights", options.baseline_weights)):
         if path is not None and not path.exists():
             parser.error(f"{name} {path} is not there")
@@ -78,6 +74,16 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
         parser.error(f"--model {options.model} can't be read; pass a model's folder or Hub id ({_first_line(error)})")
     if options.model_type not in OURS and (options.dials or options.allocator):
         parser.error(f"--set and --allocator change ARR-COC's allocator, which a {options.model_type} model has not")
+
+
+def usable_device(parser: argparse.ArgumentParser, device: str) -> str:
+    """The whole name of a device; ends the program where it is not there or computes nothing."""
+    try:
+        tried = torch.zeros(1, device=device)
+        tried.item()  # what computes nothing, as "meta", is refused here
+    except (RuntimeError, AssertionError, ValueError) as error:
+        parser.error(f"--device {device} can't be used; pass 'cpu' or a device that is there ({error})")
+    return str(tried.device)
 
 
 def check_out(parser: argparse.ArgumentParser, out: Path, columns: Sequence[str]):

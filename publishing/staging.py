@@ -71,12 +71,9 @@ class Source:
         from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 
         torch.manual_seed(0)  # a stock checkpoint's allocator is new; the same folder comes out each time
-        try:
-            model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(
-                self.checkpoint, dtype=dtype, revision=self.revision or "main"
-            )
-        except RuntimeError as error:  # transformers' own, which has named the tensors on stderr
-            raise ValueError(f"{self.checkpoint} has weights of other shapes than its config ({error})") from error
+        model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(
+            self.checkpoint, dtype=dtype, revision=self.revision or "main"
+        )
         if getattr(model, "_hf_peft_config_loaded", False):
             raise ValueError(
                 f"{self.checkpoint} is an adapter; merge it into its base (merge_and_unload()), save that, and stage the result"

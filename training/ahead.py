@@ -210,14 +210,14 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
     query = model.get_input_embeddings()(ids).detach()
     with torch.autocast(query.device.type, enabled=False):
         texture = page.glance.texture
-        perspective = layer.perspective(texture)
+        looked = replace(page.glance, perspective=layer.perspective(texture))
         needed = layer.participation(texture, page.levels, query, mask, page.cells)
-        rated = layer.rate(page.glance, query, mask) if early and page.cells is None else None
+        rated = layer.rate(looked, query, mask) if early and page.cells is None else None
         scored = []
         for number, budget in enumerate(budgets.tolist()):
             maps = {
-                "information": page.glance.information,
-                "perspective": perspective,
+                "information": looked.information,
+                "perspective": looked.perspective,
                 "participation": needed[number],
             }
             scores = {name: score[None] for name, score in maps.items()}

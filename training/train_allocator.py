@@ -203,8 +203,8 @@ def main(arguments: list[str] | None = None) -> Path:
             check_resumable(checkpoint)
             _check_data(options, found)
         options.data_fingerprints = found
-    except (ValueError, OSError, ImportError, RuntimeError, StrictDataclassError) as error:
-        raise SystemExit(f"error: {error}") from error  # RuntimeError: shapes of a folder that are not its config's
+    except (ValueError, OSError, ImportError, StrictDataclassError) as error:
+        raise SystemExit(f"error: {error}") from error
     collator = AllocatorCollator(
         processor, learner.needs_language, learner.needs_prompt, tuple(options.shares), options.seed
     )
