@@ -108,17 +108,14 @@ class AllocatorLearner(nn.Module):
         `PageCollator` for one of pages that are encoded already."""
         with self._finds() as finds:
             compute = self._page_losses if "pages" in batch else self._example_losses
-            scored, losses = compute(batch, finds)
+            losses = compute(batch, finds)
         total = sum(self._weight(name) * loss for name, loss in losses.items())
         if not isinstance(total, torch.Tensor) or not total.requires_grad:
             # nothing in this batch teaches anything, such as one without evidence
-            seen = [each for image in scored for each in (image.value, image.early, image.read) if each is not None]
-            total = sum(each.sum() for each in seen) * 0.0
-        if not total.requires_grad:  # nor does anything in it hang on what is trained
-            total = total + sum(p.sum() for p in self.parameters() if p.requires_grad) * 0.0
+            total = sum(p.sum() for p in self.parameters() if p.requires_grad) * 0.0
         return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}
 
-    def _page_losses(self, batch, finds) -> tuple[list[Scored], dict[str, torch.Tensor]]:
+    def _page_losses(self, batch, finds) -> dict[str, torch.Tensor]:
         device = self.model.get_input_embeddings().weight.device
         pairs = [(page.to(device), budgets) for page, budgets in zip(batch["pages"], batch["budgets"], strict=True)]
         blind = self.scorer_name == "query_blind"
@@ -128,9 +125,9 @@ class AllocatorLearner(nn.Module):
         if self._reads_attention(covered):
             seen = [seen for page, _ in pairs for seen in page.attention]
             losses |= self._attention_losses(scored, seen, covered)
-        return scored, losses
+        return losses
 
-    def _example_losses(self, batch, finds) -> tuple[list[Scored], dict[str, torch.Tensor]]:
+    def _example_losses(self, batch, finds) -> dict[str, torch.Tensor]:
         with torch.no_grad():
             vision_output = encode_once(self.model, batch)
         temperature = None
@@ -142,7 +139,7 @@ class AllocatorLearner(nn.Module):
         sizes = [len(image.value) for image in scored]
         covered = list(zip(batch["evidence"].split(sizes), batch["context"].split(sizes), strict=True))
         losses = self._score_losses(scored, covered, finds)
-        return scored, losses | self._language_losses(scored, covered, batch, vision_output)
+        return losses | self._language_losses(scored, covered, batch, vision_output)
 
     def _weight(self, name: str) -> float:
         return self.weights[name] * (self.progress if name == "binarize" else 1.0)
