@@ -106,12 +106,8 @@ class GeneratingMixin:
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
         # Stock shares features out by all placeholders of the prompt, and an image that the cache holds has no features any more.
         features, cached = model_kwargs.get("mm_encoder_outputs"), cached_tokens(model_kwargs.get("past_key_values"))
-        if expand_size == 1 or not features or not cached or input_ids is None:
-            return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
-        rows = sum(map(len, features["image"].pooler_output)) if features.get("image") is not None else 0
-        if (
-            int((input_ids == self.config.image_token_id).sum()) == rows
-        ):  # only the new part was passed, or nothing is cached
+        as_stock = expand_size == 1 or not features or not cached or input_ids is None
+        if as_stock or all_shown(input_ids, features, self.config.image_token_id):
             return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
         new = input_ids.clone()
         new[:, :cached].masked_fill_(new[:, :cached] == self.config.image_token_id, self.config.vision_end_token_id)
@@ -167,6 +163,12 @@ def is_whole(prompt: torch.Tensor, attention_mask: torch.Tensor | None, generati
     mask is as long. generate() drops a mask without padding, and remembers its length."""
     length = getattr(generation_config, "_mask_length", None) if attention_mask is None else attention_mask.shape[-1]
     return length is None or length == prompt.shape[1]
+
+
+def all_shown(prompt: torch.Tensor, features: dict, image_token_id: int) -> bool:
+    """Whether every image placeholder of a prompt has its feature, and none is an image's that a cache holds."""
+    rows = sum(map(len, features["image"].pooler_output)) if features.get("image") is not None else 0
+    return int((prompt == image_token_id).sum()) == rows
 
 
 def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, image_token_id: int, whole: bool):

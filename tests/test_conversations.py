@@ -265,5 +265,9 @@ def test_a_new_part_with_an_image_may_bring_its_positions(shared, tiny_model, pr
     named = ("input_ids", "mm_token_type_ids", "image_grid_thw")
     positions = model.model.get_rope_index(**{name: inputs[name] for name in named})[0]
     positions = torch.cat([torch.arange(positions.shape[-1]).expand(1, 1, -1), positions]) + shared
+    beams = copy.deepcopy(cache)
+    beams.batch_repeat_interleave(2)
     gap = first_logits(model, part, position_ids=positions, past_key_values=cache) - expected
     assert report("a part with its positions - without", gap.abs().max()) < TOLERANCE
+    gap = first_logits(model, part, past_key_values=beams, num_beams=2) - expected
+    assert report("beams of a part with an image - one", gap.abs().max()) < TOLERANCE
