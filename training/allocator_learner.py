@@ -112,7 +112,7 @@ class AllocatorLearner(nn.Module):
         total = sum(self._weight(name) * loss for name, loss in losses.items())
         if not isinstance(total, torch.Tensor) or not total.requires_grad:
             # nothing in this batch teaches anything, such as one without evidence
-            total = sum(p.sum() for p in self.parameters() if p.requires_grad) * 0.0
+            total = total + sum(p.sum() for p in self.parameters() if p.requires_grad) * 0.0
         return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}
 
     def _page_losses(self, batch, finds) -> dict[str, torch.Tensor]:
