@@ -6,6 +6,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from training.data.check import DataError
+from training.data.documents import load_documents
 from training.data.examples import Examples
 from training.data.hub import hub_splits, load_hub
 from training.data.imagefolder import load_imagefolder, split_folders
@@ -22,8 +23,11 @@ ALLOWED = """\
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
                                &varied=1 draws pages that differ in more
+  documents:PATH               everyday pages (bills, lists, settings, messages) with made-up texts and some of these tables;
+                               ?page=12x16&pages=1000&questions=8
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&context=..&family=.."""
+_KINDS = ("world", "wikitables", "documents", "hub")
 _PAGES = 100
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _HUB_COLUMNS = ("image", "question", "answers", "evidence", "context", "family")
@@ -58,15 +62,15 @@ def load_examples(
         return load_imagefolder(spec, split, seed, limit, skip_bad)
     if (drawn := world_spec(spec)) is not None:
         return _world(drawn, split, seed, limit)
-    if kind not in ("wikitables", "hub"):
+    if kind not in _KINDS[1:]:
         raise DataError(f"there is no folder {str(spec)!r}{_meant(kind)}. The data can be:\n{ALLOWED}")
     place, options = _options(rest)
     if not place:
-        raise DataError(
-            f"{spec!r} names no {'path' if kind == 'wikitables' else 'dataset'}. The data can be:\n{ALLOWED}"
-        )
+        raise DataError(f"{spec!r} names no {'dataset' if kind == 'hub' else 'path'}. The data can be:\n{ALLOWED}")
     if kind == "wikitables":
         return _tables(place, options, split, seed, limit, skip_bad)
+    if kind == "documents":
+        return _documents(place, options, split, seed, limit)
     _only(options, _HUB_OPTIONS)
     return load_hub(
         place,
@@ -148,6 +152,14 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
     return load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
 
 
+def _documents(place: str, options: dict[str, str], split: str, seed: int, limit: int | None) -> Examples:
+    _only(options, ("page", "pages", "questions"))
+    chosen = {name: _number(name, options[name]) for name in ("pages", "questions") if name in options}
+    if "page" in options:
+        chosen["page_cells"] = _pair("page", options["page"])
+    return load_documents(place, split, seed, limit=limit, **chosen)
+
+
 def _options(text: str) -> tuple[str, dict[str, str]]:
     place, _, query = text.partition("?")
     try:
@@ -166,7 +178,7 @@ def _only(options: dict[str, str], allowed: tuple[str, ...]) -> None:
             raise DataError(f"{name!r} is no option here{_meant(name, allowed)}; there are {', '.join(allowed)}")
 
 
-def _meant(name: str, allowed: tuple[str, ...] = ("world", "wikitables", "hub")) -> str:
+def _meant(name: str, allowed: tuple[str, ...] = _KINDS) -> str:
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
 

@@ -1,0 +1,187 @@
+"""Everyday pages: what stands on them, what is asked, and where the answer's ink is."""
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.small_archive import archive_files, tar_of
+from training.data import DataError, load_examples
+from training.data.document_content import _LEAST, _MOST, LIST, PAIRS, TEXT, Content, Text, make_content
+from training.data.document_page import LAYOUTS, Page
+from training.data.document_values import make_value
+from training.data.document_words import ASKING, LABELS, OTHER_VALUES, SENTENCES
+from training.data.documents import load_documents
+from training.data.table_archive import Table
+from training.data.table_style import pick_style
+from training.world.fonts import HELD_OUT_FONTS
+
+TABLE = Table(("Name", "Points"), (("Ada", "117"), ("Ben", "27"), ("Cleo", "327"), ("Dora", "44")))
+LINES = [(Text("Ada Ba"), Text("11")), (Text("Ben", True), Text("22", True)), (Text("Cleo"), Text("33"))]
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    return tar_of(tmp_path, archive_files())
+
+
+def contents(count: int = 150) -> list[Content]:
+    return [make_content(Random(seed), [TABLE], 12) for seed in range(count)]
+
+
+def page_of(layout: str, lines=LINES, seed: int = 0, room=(192, 256)) -> Page:
+    """The lines in one layout."""
+    (shape,) = [shape for shape, layouts in LAYOUTS.items() if layout in layouts][:1]
+    for number in range(seed, 400):
+        random = Random(number)
+        style = pick_style(random, ("dejavu", "roboto", "lato"), (10, 12), "a1")
+        page = Page(Content("", shape, "A title", list(lines)), style, room, random)
+        if page.layout == layout:
+            return page
+    raise AssertionError(f"no page was drawn {layout}")
+
+
+def test_every_kind_of_page_is_made_and_can_be_asked():
+    made = contents()
+    assert {content.family for content in made} == {PAIRS, LIST, TEXT}
+    assert all(content.questions and content.lines for content in made)
+    shown = [{text for line in content.lines for text in line} for content in made]
+    for content, texts in zip(made, shown, strict=True):
+        for one in content.questions:
+            assert {one.answer, *one.named} <= texts, "asked is what stands on the page"
+            assert "{" not in one.question
+    typed = [one.question for content in made for one in content.questions]
+    assert {text[0].isupper() for text in typed} == {text.endswith("?") for text in typed} == {True, False}
+
+
+def test_a_question_of_a_list_names_one_side_of_a_line_and_is_answered_by_the_other():
+    both = set()
+    for content in contents():
+        for one in content.questions if content.family == LIST else ():
+            (name,) = one.named
+            (line,) = [line for line in content.lines if one.answer in line]
+            assert name in line
+            both.add((line.index(name) < line.index(one.answer), name.text.lower() in one.question.lower()))
+    assert both == {(True, True), (False, True), (True, False), (False, False)}
+
+
+@pytest.mark.parametrize(("wordings", "best", "name"), [(_MOST, "327", "Cleo"), (_LEAST, "27", "Ben")])
+def test_the_ends_of_a_tables_column_are_those_of_its_numbers(wordings, best, name):
+    asked = [
+        one
+        for content in contents(600)
+        if {("Ada", "117"), ("Cleo", "327")} <= {tuple(text.text for text in line) for line in content.lines}
+        for one in content.questions
+        if one.question.lower().rstrip("?") in [text.rstrip("?") for text in wordings]
+    ]
+    assert asked
+    whole = [one for one in asked if one.named[0].text == best]
+    assert {one.answer.text for one in whole} == {name}
+
+
+def test_every_label_has_other_words_and_a_value_of_its_kind():
+    for kind, labels in LABELS.items():
+        assert all("{l}" in wording for wording in ASKING[kind])
+        for label, others in labels:
+            assert all(text.strip() == text for text in others.split("|"))
+            if kind != "state":
+                assert make_value(Random(label), OTHER_VALUES.get(label, kind))
+    for template, *places in SENTENCES:
+        for number, (kind, asked) in enumerate(places):
+            assert f"{{{number}}}" in template
+            assert make_value(Random(0), kind)
+            assert all(asked.split("|"))
+    with pytest.raises(KeyError):
+        make_value(Random(0), "colourless")
+
+
+@pytest.mark.parametrize("layout", sorted({layout for layouts in LAYOUTS.values() for layout in layouts}))
+def test_the_box_holds_a_texts_ink_in_every_layout(layout):
+    """Two pages that differ in one text alone differ inside of its box alone."""
+    page = page_of(layout)
+    text = LINES[1][1]
+    left, top, right, bottom = page.box(text)
+    full = np.asarray(page.draw(), dtype=int)
+    page.placed = [one for one in page.placed if one.text is not text]
+    difference = np.abs(full - np.asarray(page.draw(), dtype=int)).sum(axis=-1)
+    assert difference[top:bottom, left:right].max() > 60
+    difference[top:bottom, left:right] = 0
+    assert not difference.any()
+    assert page.box(text) is None
+
+
+@pytest.mark.parametrize("layout", sorted({layout for layouts in LAYOUTS.values() for layout in layouts}))
+def test_texts_never_cross_and_stay_on_the_page(layout):
+    many = [(Text(f"Name {number}"), Text(f"{number}7.50")) for number in range(40)]
+    for seed in range(0, 300, 60):
+        page = page_of(layout, many, seed, (96, 160))
+        boxes = [page.box(one.text) for one in page.placed]
+        assert 1 <= len(boxes) < 2 * len(many)
+        for number, box in enumerate(boxes):
+            assert 0 <= box[0] < box[2] <= 160
+            assert 0 <= box[1] < box[3] <= 96
+            for other in boxes[:number]:
+                apart = box[2] <= other[0] or other[2] <= box[0] or box[3] <= other[1] or other[3] <= box[1]
+                assert apart, (layout, box, other)
+
+
+def test_pages_are_the_same_each_time_and_of_their_own_split(small):
+    spec = f"documents:{small}?page=8x12&pages=30&questions=3"
+    found, again = load_examples(spec, "train", 4), load_examples(spec, "train", 4)
+    assert [(one.name, one.question, one.evidence) for one in found] == [
+        (one.name, one.question, one.evidence) for one in again
+    ]
+    assert found[0].image.tobytes() == again[0].image.tobytes()
+    assert found[0].image.size == (192, 128)
+    held = load_examples(spec, "held_out", 4)
+    assert {one.question for one in held} != {one.question for one in found}
+    assert {one.picture.made()[1].style.font for one in held} <= {*HELD_OUT_FONTS, "dejavu"}
+    assert not {one.picture.made()[1].style.font for one in found} & {*HELD_OUT_FONTS}
+
+
+def test_the_answer_and_what_is_named_stand_once_on_the_picture(small):
+    for one in load_documents(str(small), "train", 1, pages=60, page_cells=(9, 12)):
+        page = one.picture.made()[1]
+        shown = [placed.text.text.lower() for placed in page.placed]
+        if one.family != PAIRS:
+            assert shown.count(one.answers[0].lower()) == 1
+        assert len(one.evidence) == 1
+        for left, top, right, bottom in (*one.evidence, *one.context):
+            assert 0 <= left < right <= 192
+            assert 0 <= top < bottom <= 144
+            inside = np.asarray(one.image, dtype=int)[top:bottom, left:right]
+            assert np.ptp(inside.sum(-1)) > 60
+
+
+def test_counts_are_kept(small):
+    assert len(load_examples(f"documents:{small}?pages=9", limit=5)) == 5
+    pages = [one.picture for one in load_documents(str(small), pages=7, questions=2)]
+    assert len({id(page) for page in pages}) <= 7
+    assert max(pages.count(page) for page in pages) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("?page=3x16", "at least 4 rows"),
+        ("?page=12x7", "8 columns"),
+        ("?pages=0", "no count"),
+        ("?page=12", "rows x columns"),
+        ("?together=3", "no option"),
+    ],
+)
+def test_what_can_not_be_drawn_is_refused(small, options, problem):
+    with pytest.raises((DataError, ValueError), match=problem):
+        load_examples(f"documents:{small}{options}", "train")
+
+
+def test_what_is_not_there_is_refused(small, tmp_path):
+    with pytest.raises(ValueError, match="split='other'"):
+        load_documents(str(small), "other")
+    with pytest.raises(DataError, match="names no path"):
+        load_examples("documents:")
+    with pytest.raises(DataError, match="did you mean 'documents'"):
+        load_examples(f"document:{small}")
+    with pytest.raises(DataError):
+        load_documents(str(tmp_path / "nothing"))

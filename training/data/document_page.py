@@ -1,0 +1,221 @@
+"""An everyday page drawn: how its lines stand, and where the ink of each text is."""
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+from PIL import Image, ImageDraw, ImageFont
+
+from training.data.document_content import Content, Text
+from training.data.examples import Box
+from training.data.table_style import TableStyle, width_of
+from training.world.canvas import CELL
+
+LAYOUTS = {
+    "pairs": ("apart", "beside", "columns", "stacked", "cards", "right"),
+    "rows": ("apart", "apart", "columns", "beside", "stacked", "bars"),
+    "text": ("prose", "bubbles", "bullets"),
+}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A text where it stands: the corner (x, y) of its first letter's line, and its font."""
+
+    text: Text
+    x: int
+    y: int
+    font: ImageFont.FreeTypeFont
+
+
+class Page:
+    """Places a content's lines on a page of (height, width) pixels until one does not fit; `placed` holds what did, `shapes` what
+    is drawn behind it."""
+
+    def __init__(self, content: Content, style: TableStyle, room: tuple[int, int], random: Random):
+        self.style, self.random, (self.height, self.width) = style, random, room
+        self.margin = random.randint(2, 12)
+        self.gap = random.randint(4, 14)  # between the texts of a line
+        self.step = style.line() + style.pad_y + random.randint(0, 3)  # from line to line
+        self.placed: list[Placed] = []
+        self.shapes: list[tuple[str, tuple[int, int, int, int]]] = []
+        self.top = self.margin
+        self.layout = random.choice(LAYOUTS[content.shape])
+        self.rules = random.choice(("", "", "line", "dotted", "zebra"))
+        if content.title:
+            self._title(content.title)
+        getattr(self, f"_{self.layout}")(content.lines)
+
+    def _title(self, text: str) -> None:
+        font = self.style.head().font_variant(size=self.style.size + self.random.randint(0, 6))
+        width = width_of(text, font)
+        x = self.random.choice((self.margin, max(self.margin, (self.width - width) // 2)))
+        if x + width <= self.width:
+            self.placed.append(Placed(Text(text, True), x, self.top, font))
+            self.top += sum(font.getmetrics()) + self.random.randint(0, 5)
+
+    def _font(self, text: Text) -> ImageFont.FreeTypeFont:
+        return self.style.head() if text.strong else self.style.body()
+
+    def _wide(self, text: Text) -> int:
+        return width_of(text.text, self._font(text))
+
+    def _line(self, texts: tuple[Text, ...], xs: list[int], height: int = 1) -> bool:
+        """Places texts at their x on the next line, which is `height` steps high; False where they don't fit."""
+        end = max(x + self._wide(text) for text, x in zip(texts, xs, strict=True))
+        crossed = any(x + self._wide(text) + 2 > after for text, x, after in zip(texts, xs, xs[1:], strict=False))
+        if crossed or end > self.width - 1 or self.top + height * self.step > self.height:
+            return False
+        if self.rules == "zebra" and len(self.placed) % 2:
+            self.shapes.append(("shade", (0, self.top - 1, self.width, self.top + self.step - 2)))
+        elif self.rules in ("line", "dotted"):
+            self.shapes.append((self.rules, (self.margin, self.top + self.step - 1, self.width - self.margin, 0)))
+        for text, x in zip(texts, xs, strict=True):
+            self.placed.append(Placed(text, x, self.top, self._font(text)))
+        self.top += height * self.step
+        return True
+
+    def _apart(self, lines) -> None:
+        right = self.width - self.margin
+        for texts in lines:
+            free = right - self.margin - sum(map(self._wide, texts))
+            xs, x = [], self.margin
+            for text in texts:
+                xs.append(int(x))
+                x += self._wide(text) + free / max(1, len(texts) - 1)
+            self._line(texts, xs)
+
+    def _beside(self, lines) -> None:
+        for texts in lines:
+            xs, x = [], self.margin
+            for text in texts:
+                xs.append(x)
+                x += self._wide(text) + self.gap
+            self._line(texts, xs)
+
+    def _columns(self, lines, right: bool = False) -> None:
+        most = max(len(texts) for texts in lines)
+        widths = [max((self._wide(t[n]) for t in lines if n < len(t)), default=0) for n in range(most)]
+        for texts in lines:
+            xs = [self.margin + sum(widths[:n]) + n * self.gap for n in range(len(texts))]
+            if right:
+                xs = [x + width - self._wide(t) for x, width, t in zip(xs, widths, texts, strict=False)]
+            self._line(texts, xs)
+
+    def _right(self, lines) -> None:
+        self._columns(lines, right=True)
+
+    def _stacked(self, lines) -> None:
+        for texts in lines:
+            if self.top + len(texts) * self.step > self.height:
+                break
+            for text in texts:
+                self._line((text,), [self.margin])
+            self.top += self.random.randint(0, 4)
+
+    def _cards(self, lines) -> None:
+        across = self.random.choice((2, 2, 3))
+        width, high = (self.width - 2 * self.margin) // across, 2 * self.step + 6
+        self.rules = ""
+        for first in range(0, len(lines), across):
+            if self.top + high > self.height:
+                break
+            for place, texts in enumerate(lines[first : first + across]):
+                left = self.margin + place * width
+                if max(map(self._wide, texts)) > width - 8:
+                    continue
+                self.shapes.append(("box", (left, self.top, left + width - 4, self.top + high - 3)))
+                for number, text in enumerate(texts[:2]):
+                    self.placed.append(Placed(text, left + 4, self.top + 2 + number * self.step, self._font(text)))
+            self.top += high
+
+    def _bars(self, lines) -> None:
+        self.rules = ""
+        names = max(self._wide(texts[0]) for texts in lines)
+        for texts in lines:
+            left = self.margin + names + 4
+            length = self.random.randint(4, max(5, self.width // 3))
+            top = self.top
+            if self._line((texts[0], texts[-1]), [self.margin, left + length + 4]):
+                self.shapes.append(("bar", (left, top + 2, left + length, top + self.style.line() - 3)))
+
+    def _flow(self, texts, left: int, right: int) -> list[list[tuple[Text, int]]]:
+        """The texts in lines from `left` to `right`."""
+        space, rows, x = width_of(" ", self.style.body()) or 3, [[]], left
+        for text in texts:
+            if x > left and x + self._wide(text) > right:
+                rows.append([])
+                x = left
+            rows[-1].append((text, x))
+            x += self._wide(text) + (0 if text.text in (".", ",") else space)
+        return rows
+
+    def _paragraph(self, texts, left: int, right: int) -> bool:
+        rows = self._flow(texts, left, right)
+        if self.top + len(rows) * self.step > self.height or any(
+            x + self._wide(t) > self.width for r in rows for t, x in r
+        ):
+            return False
+        for row in rows:
+            self.placed += [Placed(text, x, self.top, self._font(text)) for text, x in row]
+            self.top += self.step
+        return True
+
+    def _prose(self, lines) -> None:
+        self._paragraph([text for texts in lines for text in texts], self.margin, self.width - self.margin)
+
+    def _bullets(self, lines) -> None:
+        sign = self.random.choice(("-", "*", "1."))
+        for number, texts in enumerate(lines):
+            mark = Text(f"{number + 1}." if sign == "1." else sign)
+            if self._paragraph([mark, *texts], self.margin, self.width - self.margin):
+                self.top += self.random.randint(0, 4)
+
+    def _bubbles(self, lines) -> None:
+        for number, texts in enumerate(lines):
+            room = int(self.width * self.random.uniform(0.6, 0.9)) - 2 * self.margin
+            long = max(x + self._wide(t) for row in self._flow(texts, 0, room) for t, x in row)
+            left = self.margin + 4 if number % 2 == 0 else max(self.margin, self.width - self.margin - long - 4)
+            top = self.top
+            if self._paragraph(texts, left, left + room):
+                self.shapes.append(("bubble", (left - 4, top - 1, left + long + 4, self.top)))
+                self.top += 5
+
+    def draw(self) -> Image.Image:
+        """The page's picture."""
+        image = Image.new("RGB", (self.width, self.height), self.style.paper)
+        pen = ImageDraw.Draw(image)
+        for kind, (left, top, right, bottom) in self.shapes:
+            if kind in ("shade", "bubble"):
+                pen.rounded_rectangle((left, top, right, bottom), 4 if kind == "bubble" else 0, fill=self.style.shade)
+            elif kind == "box":
+                pen.rounded_rectangle((left, top, right, bottom), 3, outline=self.style.shade)
+            elif kind == "bar":
+                pen.rectangle((left, top, right, bottom), fill=(self.style.header_colours or (self.style.shade,))[0])
+            else:
+                for x in range(left, right, 1 if kind == "line" else 3):
+                    pen.point((x, top), fill=self.style.shade)
+        for one in self.placed:
+            pen.text((one.x, one.y), one.text.text, font=one.font, fill=self.style.ink)
+        return image
+
+    def box(self, text: Text) -> Box | None:
+        """The box of a text's ink, `None` where it has no place."""
+        pen = ImageDraw.Draw(Image.new("L", (1, 1)))
+        for one in self.placed:
+            if one.text is text:
+                left, top, right, bottom = pen.textbbox((one.x, one.y), text.text, font=one.font)
+                return (
+                    max(0, math.floor(left)),
+                    max(0, math.floor(top)),
+                    min(self.width, math.ceil(right)),
+                    min(self.height, math.ceil(bottom)),
+                )
+        return None
+
+
+def room_of(page_cells: tuple[int, int], style: TableStyle) -> tuple[int, int]:
+    """(height, width) in pixels of a page before it is stretched."""
+    return tuple(
+        max(4 * CELL, round(side * CELL / scale)) for side, scale in zip(page_cells, style.stretch, strict=True)
+    )

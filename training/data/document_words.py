@@ -1,0 +1,229 @@
+"""The words of everyday pages: what labels, lists and sentences say, what may stand for them, and how people ask for it."""
+
+# kind of a value -> what asks for it; {l} is its label, or another word for that
+ASKING = {
+    "amount": (
+        "how much is the {l}?", "what is the {l}?", "{l}?", "how much {l} was charged?", "what does it say for {l}?",
+        "what amount is given for {l}?", "what did the {l} come to?", "tell me the {l}",
+    ),
+    "time": (
+        "when is the {l}?", "what time is the {l}?", "{l} time?", "at what time is {l}?", "what is the {l}?",
+        "can you tell me when the {l} is?",
+    ),
+    "date": ("when is the {l}?", "what is the {l}?", "{l}?", "which date is given for {l}?", "on which day is the {l}?"),
+    "person": ("who is the {l}?", "what is the name of the {l}?", "{l}?", "name of the {l}", "who is named as {l}?"),
+    "place": ("where is the {l}?", "what is the {l}?", "which {l} is given?", "{l}?", "what {l} does it say?"),
+    "code": ("what is the {l}?", "{l}?", "which {l} is it?", "give me the {l}", "what {l} is shown?", "please read the {l}"),
+    "number": ("how many {l}?", "what is the number of {l}?", "{l}?", "how many {l} are there?", "what does {l} say?"),
+    "measure": ("what is the {l}?", "{l}?", "how much {l}?", "what value has {l}?", "which {l} is given?"),
+    "state": ("is {l} on or off?", "is {l} enabled?", "what is {l} set to?", "{l}?", "what is the state of {l}?"),
+    "word": ("what is the {l}?", "which {l}?", "{l}?", "what {l} is it?", "what kind of {l}?"),
+}  # fmt: skip
+
+# kind of a value -> (label, other words for it, or whole questions, by a stroke)
+LABELS = {
+    "amount": (
+        ("Total", "sum|amount to pay|what has to be paid in all?"), ("Subtotal", "sum before tax"), ("Tax", "VAT|taxes"),
+        ("Tip", "gratuity|service charge"), ("Discount", "reduction|how much was taken off?"), ("Delivery",
+         "shipping cost|delivery fee"),
+        ("Deposit", "down payment"), ("Rent", "monthly rent|cost of the flat"), ("Insurance", "cost of the insurance"),
+        ("Balance", "what is left on the account?|remaining money"), ("Gross pay", "wage before deductions"),
+        ("Net pay", "what is paid out?|take-home pay"), ("Change", "money given back"), ("Cash", "cash given"),
+        ("Refund", "money back"), ("Amount due", "outstanding amount|what is owed?"), ("Fine", "penalty"), ("Bonus",
+         "extra pay"),
+    ),
+    "time": (
+        ("Check-in", "when can guests arrive?"), ("Check-out", "when must the room be left?|leaving"), ("Departure",
+         "when does it leave?"),
+        ("Arrival", "when does it get there?"), ("Opens", "opening|when does it open?"), ("Closes",
+         "closing|until when is it open?"),
+        ("Boarding", "when do passengers get on?"), ("Doors", "admission"), ("Start", "beginning|when does it begin?"),
+        ("End", "finish|when is it over?"), ("Last entry", "until when can one go in?"), ("Pickup", "collection"),
+    ),
+    "date": (
+        ("Date of birth", "birthday|when was the person born?"), ("Issued", "date of issue"), ("Expires",
+         "expiry|until when is it valid?"),
+        ("Due date", "deadline|by when must it be paid?"), ("Order date", "when was it ordered?"), ("Joined", "member since"),
+        ("Best before", "until when can it be eaten?"), ("Delivered", "delivery day|when did it come?"), ("Next visit",
+         "next appointment"),
+        ("Date", "day of this page|when was this?"), ("Starts on", "first day"), ("Signed", "day of the signature"),
+    ),
+    "person": (
+        ("Name", "person|whose page is this?"), ("Customer", "buyer|who bought it?"), ("Patient", "sick person"), ("Guest",
+         "visitor"),
+        ("Manager", "boss|who is in charge?"), ("Doctor", "physician"), ("Author", "writer|who wrote it?"), ("From",
+         "sender|who sent it?"),
+        ("To", "recipient|who is it for?"), ("Contact", "contact person|whom can one ask?"), ("Driver", "who drives?"),
+        ("Cashier", "who served the customer?"), ("Teacher", "who gives the lessons?"), ("Coach", "trainer"), ("Host",
+         "organiser"),
+    ),
+    "place": (
+        ("City", "town|where does the person live?"), ("Country", "nation"), ("Destination", "where does it go?"), ("Venue",
+         "where does it take place?"),
+        ("Birthplace", "place of birth|where was the person born?"), ("Origin", "where does it come from?"), ("Address",
+         "street|where does one find it?"),
+        ("Warehouse", "where is it stored?"), ("Ship to", "delivery address"), ("Office", "where does the person work?"),
+        ("Station", "stop"),
+    ),
+    "code": (
+        ("Order no.", "order number|number of the order"), ("Invoice", "invoice number"), ("Booking",
+         "booking code|reservation number"),
+        ("Tracking", "tracking number"), ("Seat", "where does the passenger sit?|place to sit"), ("Gate",
+         "where does boarding take place?"),
+        ("Room", "room number|which room?"), ("Flight", "flight number"), ("Account", "account number"), ("Member ID",
+         "membership number"),
+        ("License", "number plate"), ("Model", "model number"), ("Serial", "serial number"), ("Version",
+         "release|which version runs?"),
+        ("Error", "error code|code of the fault"), ("Password", "passcode|secret word"), ("Phone",
+         "telephone number|what number can I call?"),
+        ("Mobile", "cell phone number"), ("Zip", "postal code|postcode"), ("Platform", "track|where does the train stop?"),
+        ("Email", "e-mail address|where can I write to?"),
+        ("Website", "web address|URL"), ("Table", "table number"), ("Locker", "number of the locker"), ("Wi-Fi key",
+         "key of the network"),
+    ),
+    "number": (
+        ("Guests", "people|how many come?"), ("Nights", "how long is the stay?"), ("Pages", "length of the document"),
+        ("Visitors", "people who came"),
+        ("Orders", "purchases"), ("Items", "things bought"), ("Points", "score"), ("Users", "people using it"), ("Downloads",
+         "times it was loaded"),
+        ("Messages", "mails"), ("Steps", "how far was walked?"), ("Servings", "portions|how many people does it feed?"),
+        ("Seats", "places"),
+        ("Bedrooms", "rooms to sleep in"), ("Followers", "fans"), ("Employees", "staff|how many work there?"), ("Votes",
+         "ballots"), ("Errors", "mistakes"),
+        ("Copies", "prints"), ("Stock", "how many are left?"), ("Age", "how old?"),
+    ),
+    "measure": (
+        ("Weight", "how heavy is it?"), ("Height", "how tall is it?"), ("Length", "how long is it?"), ("Width",
+         "how wide is it?"),
+        ("Speed", "how fast is it?"), ("Temperature", "how warm is it?"), ("Distance", "how far is it?"), ("Fat",
+         "fat content"),
+        ("Sugar", "how much sugar is in it?"), ("Protein", "protein content"), ("Energy", "calories"), ("Salt", "sodium"),
+        ("Storage", "memory|disk space"),
+        ("Battery", "charge"), ("Humidity", "moisture"), ("Duration", "how long does it take?"), ("Size", "how large is it?"),
+        ("Growth", "increase"),
+        ("Share", "percentage"), ("Area", "floor space"),
+    ),
+    "state": (
+        ("Wi-Fi", "wireless"), ("Bluetooth", ""), ("Airplane mode", "flight mode"), ("Dark mode", "dark theme"), ("Location",
+         "GPS"), ("Alarm", ""),
+        ("Auto update", "automatic updates"), ("Night light", ""), ("Hotspot", ""), ("Battery saver", "power saving"),
+        ("Vibration", "buzzing"),
+        ("Sync", "synchronisation"), ("Breakfast", ""), ("Newsletter", ""), ("Insurance cover", ""), ("Notifications",
+         "alerts"), ("Camera", ""), ("Roaming", ""),
+    ),
+    "word": (
+        ("Status", "state|how far is it?"), ("Job", "profession|what does the person do?"), ("Colour", "shade"), ("Material",
+         "what is it made of?"),
+        ("Company", "firm|employer"), ("Subject", "topic|what is it about?"), ("Brand", "maker"), ("Diet", "food"), ("Level",
+         "grade"),
+        ("Payment", "method of payment|how was it paid?"), ("Language", "tongue"), ("Genre", "sort"), ("Department",
+         "section|team"), ("Plan", "tariff"), ("Class", "category"),
+    ),
+}  # fmt: skip
+
+# labels whose values are of another kind than what asks for them
+OTHER_VALUES = {
+    "Phone": "phone",
+    "Mobile": "phone",
+    "Email": "email",
+    "Age": "small",
+    "Growth": "percent",
+    "Share": "percent",
+    "Energy": "measure",
+}
+
+TITLES = (
+    "Receipt", "Invoice", "Menu", "Details", "Booking", "Overview", "Settings", "My account", "Welcome", "Order", "Summary",
+    "Profile",
+    "Today", "Report", "Price list", "Programme", "Statistics", "Information", "Contact", "Results", "Timetable", "Notice",
+)  # fmt: skip
+FIRST_NAMES = (
+    "Anna", "Marco", "Linh", "David", "Fatima", "Pavel", "Rosa", "Kenji", "Amara", "Louis", "Greta", "Ibrahim", "Sofia",
+    "Neil", "Chloe", "Diego", "Hana",
+    "Oscar", "Maya", "Felix", "Irene", "Tariq", "Judith", "Bruno",
+)  # fmt: skip
+LAST_NAMES = (
+    "Keller", "Moreau", "Singh", "Nguyen", "Lopez", "Ivanov", "Okafor", "Smith", "Jensen", "Rossi", "Kim", "Dubois", "Costa",
+    "Walker", "Yilmaz", "Horvat",
+    "Lund", "Baker", "Sato", "Weber", "Murphy", "Silva", "Cohen", "Park",
+)  # fmt: skip
+PLACES = (
+    "Berlin", "Boston", "Cairo", "Delhi", "Geneva", "Hanoi", "Kyoto", "Lagos", "Leeds", "Lima", "Lille", "Nairobi", "Naples",
+    "Osaka", "Paris", "Perth",
+    "Quito", "Riga", "Rome", "Sofia", "Tokyo", "Tunis", "Utrecht", "York", "Mill Lane", "Park Road", "Hall B", "Main Street",
+    "Garden Court", "Pier 4",
+)  # fmt: skip
+THINGS = (
+    "Apple pie", "Mineral water", "Black tea", "Hot chocolate", "Ham toast", "Fried rice", "Garlic bread", "Ice cream",
+    "Pizza", "Noodles", "Fruit salad",
+    "Milk", "Butter", "Eggs", "Cheese", "Honey", "Soap", "Towel", "Pencil", "Printer", "Laptop", "Tablet", "Camera",
+    "Bicycle", "Tent", "Shoes", "Jacket",
+    "Scarf", "Candle", "Mirror", "Sofa", "Bed frame", "Carpet", "Hammer", "Ladder", "Paint", "Battery", "Toothpaste",
+    "Shampoo", "Novel", "Map", "Ticket",
+)  # fmt: skip
+EVENTS = (
+    "Breakfast", "Opening talk", "Workshop", "Concert", "Football", "Swimming", "Maths", "History", "Art class", "Interview",
+    "Lunch break", "Guided tour",
+    "Film night", "Dinner", "Choir", "Training", "Exam", "Weekly call", "Flea market", "Dance course", "Ferry", "News",
+    "Quiz show", "Cartoon",
+)  # fmt: skip
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+STATES = (("On", "Off"), ("on", "off"), ("ON", "OFF"), ("Yes", "No"), ("Enabled", "Disabled"), ("Active", "Inactive"))
+WORDS = (
+    "shipped", "pending", "Oak wood", "Cotton", "Steel", "Visa card", "PayPal", "Silver", "Navy blue", "Vegan", "Premium",
+    "Economy", "Plumber", "Editor",
+    "Designer", "Sales", "Finance", "Research", "Northline", "Brightway", "Delta Foods", "Koala Tech", "Danish", "Jazz",
+    "Comedy", "Advanced", "Open", "Lost",
+)  # fmt: skip
+FILLERS = (
+    "Thank you for your visit.", "Please keep this page.", "All data without warranty.", "See you soon!",
+    "The weather was fine.", "More on the next page.",
+    "Terms apply.", "We hope that you are well.", "It was a long day.", "Questions? Just ask us.",
+    "Doors close early on holidays.",
+)  # fmt: skip
+
+# A sentence with places for values, and for each of them its kind and what asks for it, by strokes.
+SENTENCES = (
+    ("The company was founded by {0} in {1}.", ("person", "who founded the company?|founder?"), ("year",
+     "when was the company founded?|in which year did it begin?")),
+    ("{0} was born in {1} and moved to {2}.", ("person", "who is this about?|who was born?"), ("place",
+     "where was the person born?|birthplace?"), ("place", "where did the person move?")),
+    ("Please bring {0} for the trip.", ("thing", "what should be brought?|what to bring")),
+    ("We meet at {0} in {1}.", ("time", "when do they meet?|time of the meeting"), ("place",
+     "where do they meet?|meeting place?")),
+    ("Your code is {0}.", ("code", "what is the code?|which code was sent?")),
+    ("The parcel will come on {0}.", ("date", "when will the parcel come?|day of the delivery?")),
+    ("It costs {0} in all.", ("amount", "how much does it cost?|what is the price?")),
+    ("Call {0} at {1}.", ("person", "who should be called?|whom to call"), ("phone",
+     "which number should be called?|phone number?")),
+    ("About {0} people came to the show.", ("number", "how many people came?|number of visitors")),
+    ("The train leaves from platform {0}.", ("small", "from which platform does the train leave?|platform?")),
+    ("Parking is free after {0}.", ("time", "from when on is parking free?|when does parking cost nothing?")),
+    ("{0} won the race ahead of {1}.", ("person", "who won the race?|winner?"), ("person", "who came second?")),
+    ("The museum in {0} is closed on {1}.", ("place", "where is the museum?|city of the museum"), ("day",
+     "on which day is the museum closed?|closed when?")),
+    ("Bake it for {0} minutes.", ("small", "how long is it baked?|minutes in the oven?")),
+    ("My new address is {0}.", ("place", "what is the new address?|where does the person live now?")),
+    ("The bridge is {0} long.", ("measure", "how long is the bridge?|length of the bridge")),
+    ("Tickets are sold by {0}.", ("person", "who sells tickets?|seller of the tickets")),
+    ("The password has been changed to {0}.", ("code", "what is the new password?|password?")),
+    ("Sales rose by {0} last year.", ("percent", "by how much did sales rise?|growth of sales?")),
+    ("Send it to {0} before {1}.", ("email", "where should it be sent?|which address is it sent to?"), ("date",
+     "by when should it be sent?|deadline?")),
+    ("The lecture on {0} was moved to room {1}.", ("day", "which day is the lecture?|lecture when?"), ("small",
+     "in which room is the lecture?|room?")),
+)  # fmt: skip
