@@ -17,11 +17,8 @@ from pathlib import Path
 from random import Random
 
 from demo.browser import open_browser
+from dev.browser_tables import FONTS
 
-FONTS = (
-    "DejaVu Sans", "DejaVu Serif", "Liberation Sans", "Liberation Serif", "Liberation Sans Narrow", "Liberation Mono", "FreeSans",
-    "FreeSerif", "Bitstream Charter", "Loma",
-)  # fmt: skip
 PAPERS = ("#fff;color:#222", "#fffaf0;color:#312", "#eef3f7;color:#123", "#f3f0ea;color:#000", "#17202a;color:#dde")
 TITLES = ("", "text-align:center", "background:#35607a;color:#fff", "border-bottom:2px solid", "letter-spacing:1px")
 LABELS = ("opacity:.7", "font-weight:bold", "", "font-style:italic", "text-transform:uppercase;font-size:85%")

@@ -28,7 +28,11 @@ def add_options(parser: argparse.ArgumentParser, methods: str, budgets: str):
     """Adds the options that every measurement has; `methods` and `budgets` are their defaults."""
     add = parser.add_argument
     add("--model", default="checkpoints/arrcoc-small", help="folder or Hub id")
-    add("--data", default="world", help="'world', 'world:kinds', 'wikitables:PATH', 'hub:NAME', or an imagefolder")
+    add(
+        "--data",
+        default="world",
+        help="'world', 'world:kinds', 'wikitables:PATH', 'documents:PATH', 'hub:NAME', or an imagefolder",
+    )
     add("--methods", default=methods, help=f"of {', '.join(baselines.METHODS)} (default: %(default)s)")
     add(
         "--budgets", default=budgets, help="shares such as 0.25, token counts such as 64, 'full' (default: %(default)s)"

@@ -60,11 +60,11 @@ class Page:
     def _wide(self, text: Text) -> int:
         return width_of(text.text, self._font(text))
 
-    def _line(self, texts: tuple[Text, ...], xs: list[int], height: int = 1) -> bool:
-        """Places texts at their x on the next line, which is `height` steps high; False where they don't fit."""
+    def _line(self, texts: tuple[Text, ...], xs: list[int]) -> bool:
+        """Places texts at their x on the next line; False where they don't fit."""
         end = max(x + self._wide(text) for text, x in zip(texts, xs, strict=True))
         crossed = any(x + self._wide(text) + 2 > after for text, x, after in zip(texts, xs, xs[1:], strict=False))
-        if crossed or end > self.width - 1 or self.top + height * self.step > self.height:
+        if crossed or end > self.width - 1 or self.top + self.step > self.height:
             return False
         if self.rules == "zebra" and len(self.placed) % 2:
             self.shapes.append(("shade", (0, self.top - 1, self.width, self.top + self.step - 2)))
@@ -72,7 +72,7 @@ class Page:
             self.shapes.append((self.rules, (self.margin, self.top + self.step - 1, self.width - self.margin, 0)))
         for text, x in zip(texts, xs, strict=True):
             self.placed.append(Placed(text, x, self.top, self._font(text)))
-        self.top += height * self.step
+        self.top += self.step
         return True
 
     def _apart(self, lines) -> None:

@@ -6,7 +6,7 @@ from training.data.document_words import DAYS, FIRST_NAMES, LAST_NAMES, MONTHS, 
 
 
 def make_value(random: Random, kind: str) -> str:
-    """A random value of one of the kinds in `ASKING` and `SENTENCES`; `KeyError` for another."""
+    """A random value of a kind in `ASKING`, but "state", or in `SENTENCES`; `KeyError` for another."""
     return _VALUES[kind](random)
 
 

@@ -6,7 +6,6 @@ texts of held-out tables and are drawn in fonts kept back from training.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from random import Random
 
 from PIL import Image
@@ -17,8 +16,8 @@ from training.data.document_page import Page, room_of
 from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Table, read_archive
 from training.data.table_style import TableStyle, covers, pick_style, vary
+from training.data.tables import TableOptions
 from training.world.canvas import CELL
-from training.world.fonts import FURTHER_FONTS, HELD_OUT_FONTS, TRAIN_FONTS
 from training.world.layout import SPLITS, stable_hash
 
 _SIZES = (10, 14)  # of fonts, pixels per em
@@ -29,22 +28,21 @@ _PLAIN_FONT = "dejavu"  # has the most letters
 class _Drawing:
     """A page that is drawn when it is asked for; the same arguments draw the same page."""
 
-    path: str
+    tables: Sequence[Table] = field(repr=False)  # of the split
     split: str
     seed: int
-    page_cells: tuple[int, int] = field(default=(12, 16))
+    page_cells: tuple[int, int]
 
     def made(self) -> tuple[Content, Page]:
         random = Random(self.seed)
         rows = self.page_cells[0] * CELL // _SIZES[0]
-        content = make_content(random, _tables(self.path, self.split), random.randint(3, rows))
+        content = make_content(random, self.tables, random.randint(3, rows))
         style = self._style(random, content)
         return content, Page(content, style, room_of(self.page_cells, style), random)
 
     def _style(self, random: Random, content: Content) -> TableStyle:
         texts = "".join(text.text for line in content.lines for text in line) + content.title
-        fonts = HELD_OUT_FONTS if self.split == "held_out" else (*TRAIN_FONTS, *FURTHER_FONTS)
-        fonts = tuple(font for font in fonts if not font.endswith(" bold")) or fonts
+        fonts = TableOptions(varied=True).fonts_of(self.split)
         style = pick_style(random, fonts, _SIZES, texts) or pick_style(random, (_PLAIN_FONT,), _SIZES, "")
         return vary(style, random, ("",))
 
@@ -56,11 +54,6 @@ class _Drawing:
         return self.made()[1].draw().resize(self.size(), Image.Resampling.BICUBIC)
 
 
-@lru_cache(maxsize=4)
-def _tables(path: str, split: str) -> Sequence[Table]:
-    return [table for table in read_archive(path).tables.values() if table.split == split]
-
-
 def load_documents(
     path: str,
     split: str = "held_out",
@@ -69,6 +62,7 @@ def load_documents(
     page_cells: tuple[int, int] = (12, 16),
     questions: int = 8,
     limit: int | None = None,
+    skip_bad: bool = False,
 ) -> Examples:
     """The questions of `pages` everyday pages, at most so many `questions` of each; pictures are drawn when opened.
 
@@ -76,20 +70,24 @@ def load_documents(
         path: of WikiTableQuestions, as `read_archive` takes it.
         page_cells: (rows, columns) of 16 x 16 pixels.
         limit: at most so many examples; all those of a page, but for the last page that is taken.
+        skip_bad: leave bad questions and tables of the archive out instead of refusing; `left_out` counts them.
 
     Raises:
-        DataError: no archive there, or nothing that can be drawn.
+        DataError: no archive there, bad lines (see `skip_bad`), or nothing that can be drawn.
         ValueError: an unknown split, or a page of fewer than 4 rows or 8 columns.
     """
     if split not in SPLITS:
         raise ValueError(f"split={split!r} is not one of {', '.join(SPLITS)}")
     if page_cells[0] < 4 or page_cells[1] < 8:
         raise ValueError(f"page={page_cells} is too small to write on; give at least 4 rows and 8 columns")
-    if not _tables(path, split):
+    archive = read_archive(path)
+    left_out = archive.problems.settle(len(archive.questions), skip_bad)
+    tables = tuple(table for table in archive.tables.values() if table.split == split)
+    if not tables:
         raise DataError(f"{path} has no table of split={split!r}")
     found = Examples()
     for number in range(pages):
-        drawing = _Drawing(path, split, stable_hash(f"document {split} {seed} {number}"), page_cells)
+        drawing = _Drawing(tables, split, stable_hash(f"document {split} {seed} {number}"), page_cells)
         found += _examples(drawing, questions, f"documents/{split}/{seed}/{number}")
         if limit is not None and len(found) >= limit:
             break
@@ -97,7 +95,7 @@ def load_documents(
         raise DataError(
             f"{pages} pages of {page_cells[0]} x {page_cells[1]} cells held nothing to ask; give larger ones"
         )
-    return Examples(found[:limit])
+    return Examples(found[:limit], left_out)
 
 
 def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
@@ -106,10 +104,14 @@ def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
     asked, found = list(content.questions), []
     Random(drawing.seed).shuffle(asked)
     for one in asked:
-        boxes = _boxes(drawing, page, (one.answer,)), _boxes(drawing, page, one.named)
+        if len(found) == questions:
+            break
         # what stands twice tells nothing, but for states, of which a label says which is meant
         texts = one.named if content.family == PAIRS else (one.answer, *one.named)
-        if None in boxes or len(found) == questions or any(shown.count(text.text.lower()) > 1 for text in texts):
+        if any(shown.count(text.text.lower()) > 1 for text in texts):
+            continue
+        boxes = _boxes(drawing, page, (one.answer,)), _boxes(drawing, page, one.named)
+        if None in boxes:
             continue
         found.append(
             Example(

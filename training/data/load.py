@@ -70,7 +70,7 @@ def load_examples(
     if kind == "wikitables":
         return _tables(place, options, split, seed, limit, skip_bad)
     if kind == "documents":
-        return _documents(place, options, split, seed, limit)
+        return _documents(place, options, split, seed, limit, skip_bad)
     _only(options, _HUB_OPTIONS)
     return load_hub(
         place,
@@ -152,12 +152,14 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
     return load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
 
 
-def _documents(place: str, options: dict[str, str], split: str, seed: int, limit: int | None) -> Examples:
+def _documents(
+    place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool
+) -> Examples:
     _only(options, ("page", "pages", "questions"))
     chosen = {name: _number(name, options[name]) for name in ("pages", "questions") if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
-    return load_documents(place, split, seed, limit=limit, **chosen)
+    return load_documents(place, split, seed, limit=limit, skip_bad=skip_bad, **chosen)
 
 
 def _options(text: str) -> tuple[str, dict[str, str]]:
