@@ -8,15 +8,19 @@ import pytest
 
 from tests.small_archive import archive_files, tar_of
 from training.data import DataError, load_examples
-from training.data.document_content import _LEAST, _MOST, LIST, PAIRS, TEXT, Content, Text, make_content
+from training.data.document_content import LIST, MIXED, PAIRS, RECORDS, TEXT, Block, Content, Text
 from training.data.document_page import LAYOUTS, Page
-from training.data.document_values import make_value
-from training.data.document_words import ASKING, LABELS, OTHER_VALUES, SENTENCES
+from training.data.document_records import KINDS, make_records
+from training.data.document_sentences import SENTENCES
+from training.data.document_values import Values
+from training.data.document_words import ASKING, LABELS, OTHER_VALUES
+from training.data.document_writing import LEAST, MOST, make_content, phrases_of
 from training.data.documents import load_documents
 from training.data.table_archive import Table
 from training.data.table_style import pick_style
 from training.world.fonts import HELD_OUT_FONTS
 
+PHRASES = ("Oak gate", "Lilac", "Red sea")
 TABLE = Table(("Name", "Points"), (("Ada", "117"), ("Ben", "27"), ("Cleo", "327"), ("Dora", "44")))
 LINES = [(Text("Ada Ba"), Text("11")), (Text("Ben", True), Text("22", True)), (Text("Cleo"), Text("33"))]
 
@@ -27,7 +31,7 @@ def small(tmp_path) -> Path:
 
 
 def contents(count: int = 150) -> list[Content]:
-    return [make_content(Random(seed), [TABLE], 12) for seed in range(count)]
+    return [make_content(Random(seed), [TABLE], PHRASES, 12) for seed in range(count)]
 
 
 def page_of(layout: str, lines=LINES, seed: int = 0, room=(192, 256)) -> Page:
@@ -36,17 +40,18 @@ def page_of(layout: str, lines=LINES, seed: int = 0, room=(192, 256)) -> Page:
     for number in range(seed, 400):
         random = Random(number)
         style = pick_style(random, ("dejavu", "roboto", "lato"), (10, 12), "a1")
-        page = Page(Content("", shape, "A title", list(lines)), style, room, random)
-        if page.layout == layout:
+        content = Content("", Text("A title", True), [Block(shape, list(lines))])
+        page = Page(content, style, room, random)
+        if page.layouts == [layout]:
             return page
     raise AssertionError(f"no page was drawn {layout}")
 
 
 def test_every_kind_of_page_is_made_and_can_be_asked():
     made = contents()
-    assert {content.family for content in made} == {PAIRS, LIST, TEXT}
+    assert {content.family for content in made} == {PAIRS, LIST, RECORDS, MIXED, TEXT}
     assert all(content.questions and content.lines for content in made)
-    shown = [{text for line in content.lines for text in line} for content in made]
+    shown = [{content.title, *(text for line in content.lines for text in line)} for content in made]
     for content, texts in zip(made, shown, strict=True):
         for one in content.questions:
             assert {one.answer, *one.named} <= texts, "asked is what stands on the page"
@@ -59,6 +64,8 @@ def test_a_question_of_a_list_names_one_side_of_a_line_and_is_answered_by_the_ot
     both = set()
     for content in contents():
         for one in content.questions if content.family == LIST else ():
+            if one.answer is content.title:
+                continue
             (name,) = one.named
             (line,) = [line for line in content.lines if one.answer in line]
             assert name in line
@@ -66,7 +73,7 @@ def test_a_question_of_a_list_names_one_side_of_a_line_and_is_answered_by_the_ot
     assert both == {(True, True), (False, True), (True, False), (False, False)}
 
 
-@pytest.mark.parametrize(("wordings", "best", "name"), [(_MOST, "327", "Cleo"), (_LEAST, "27", "Ben")])
+@pytest.mark.parametrize(("wordings", "best", "name"), [(MOST, "327", "Cleo"), (LEAST, "27", "Ben")])
 def test_the_ends_of_a_tables_column_are_those_of_its_numbers(wordings, best, name):
     asked = [
         one
@@ -86,14 +93,69 @@ def test_every_label_has_other_words_and_a_value_of_its_kind():
         for label, others in labels:
             assert all(text.strip() == text for text in others.split("|"))
             if kind != "state":
-                assert make_value(Random(label), OTHER_VALUES.get(label, kind))
+                assert Values(Random(label)).make(OTHER_VALUES.get(label, kind))
     for template, *places in SENTENCES:
         for number, (kind, asked) in enumerate(places):
             assert f"{{{number}}}" in template
-            assert make_value(Random(0), kind)
+            assert Values(Random(0)).make(kind)
             assert all(asked.split("|"))
     with pytest.raises(KeyError):
-        make_value(Random(0), "colourless")
+        Values(Random(0)).make("colourless")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(head for _, head in kind.fields))
+def test_records_show_what_can_be_asked_of_them(kind):
+    assert len({head for _, head in kind.fields}) == len(kind.fields)
+    for answer, key, wordings in kind.asked:
+        assert answer != key
+        assert {answer, key} <= {*range(len(kind.fields))}
+        assert all("{k}" in wording for wording in wordings.split("|"))
+    hidden = 0
+    for seed in range(40):
+        records, fields = make_records(Values(Random(seed), PHRASES), kind, 9)
+        hidden += len(fields) < len(kind.fields)
+        assert len({record[0].lower() for record in records}) == len(records) > 0
+        assert any({answer, key} <= {*fields} for answer, key, _ in kind.asked)
+    assert (hidden > 0) == (len(kind.fields) > 2)
+
+
+def test_a_record_is_asked_for_what_stands_in_its_line():
+    seen = 0
+    for content in contents():
+        for one in content.questions if content.family == RECORDS else ():
+            if one.answer is not content.title:
+                (line,) = [line for line in content.lines if one.answer in line]
+                assert {*one.named} < {*line}
+                assert one.named[0].text.lower() in one.question.lower()
+                seen += 1
+    assert seen > 100
+
+
+def test_a_page_has_one_currency_and_one_way_to_write_dates():
+    signs = set()
+    for seed in range(60):
+        values = Values(Random(seed))
+        made = {tuple(character for character in values.make("amount") if character in "$€£EURkr") for _ in range(9)}
+        dates = {sum(map(str.isalpha, values.make("date"))) > 2 for _ in range(9)}
+        assert len(made) == len(dates) == 1
+        signs |= made
+    assert len(signs) > 4
+
+
+def test_phrases_are_short_texts_of_letters():
+    rows = (("Mill Lane", "1999"), ("A text that is far too long for this", "Ada"), ("Mill Lane", "Oak-tree"))
+    assert phrases_of([Table(("a", "b"), rows)]) == ("Mill Lane", "Oak-tree")
+    shown = {text.text for content in contents() for line in content.lines for text in line}
+    assert {*PHRASES} <= shown
+
+
+def test_a_block_without_room_leaves_nothing_behind():
+    """Headers that no record follows would be asked about nothing."""
+    head, wide = (Text("Name"), Text("Price")), (Text("a name that is wider than the page is"), Text("1"))
+    style = pick_style(Random(0), ("dejavu",), (12, 12), "a1")
+    page = Page(Content("", None, [Block("headed", [head, wide]), Block("pairs", LINES)]), style, (192, 160), Random(1))
+    assert {one.text for one in page.placed} == {text for line in LINES for text in line}
+    assert len(page.layouts) == 1
 
 
 @pytest.mark.parametrize("layout", sorted({layout for layouts in LAYOUTS.values() for layout in layouts}))
@@ -148,7 +210,7 @@ def test_the_answer_and_what_is_named_stand_once_on_the_picture(small):
     for one in load_documents(str(small), "train", 1, pages=60, page_cells=(9, 12)):
         page = one.picture.made()[1]
         shown = [placed.text.text.lower() for placed in page.placed]
-        if one.family != PAIRS:
+        if not one.context:
             assert shown.count(one.answers[0].lower()) == 1
         assert len(one.evidence) == 1
         for left, top, right, bottom in (*one.evidence, *one.context):

@@ -6,7 +6,7 @@ from random import Random
 
 from PIL import Image, ImageDraw, ImageFont
 
-from training.data.document_content import Content, Text
+from training.data.document_content import Block, Content, Text
 from training.data.examples import Box
 from training.data.table_style import TableStyle, width_of
 from training.world.canvas import CELL
@@ -14,7 +14,10 @@ from training.world.canvas import CELL
 LAYOUTS = {
     "pairs": ("apart", "beside", "columns", "stacked", "cards", "right"),
     "rows": ("apart", "apart", "columns", "beside", "stacked", "bars"),
+    "records": ("columns", "wide_columns", "folded", "folded", "cards", "stacked", "beside"),
+    "headed": ("columns", "right", "wide_columns", "wide_columns"),
     "text": ("prose", "bubbles", "bullets"),
+    "bar": ("apart", "beside"),
 }
 
 
@@ -30,7 +33,7 @@ class Placed:
 
 class Page:
     """Places a content's lines on a page of (height, width) pixels until one does not fit; `placed` holds what did, `shapes` what
-    is drawn behind it."""
+    is drawn behind it, `layouts` how each block stands."""
 
     def __init__(self, content: Content, style: TableStyle, room: tuple[int, int], random: Random):
         self.style, self.random, (self.height, self.width) = style, random, room
@@ -40,18 +43,38 @@ class Page:
         self.placed: list[Placed] = []
         self.shapes: list[tuple[str, tuple[int, int, int, int]]] = []
         self.top = self.margin
-        self.layout = random.choice(LAYOUTS[content.shape])
-        self.rules = random.choice(("", "", "line", "dotted", "zebra"))
+        self.pale = random.random() < 0.25  # labels in a paler ink
+        self.labels = {line[0] for block in content.blocks if block.shape == "pairs" for line in block.lines}
+        self.layouts: list[str] = []
         if content.title:
             self._title(content.title)
-        getattr(self, f"_{self.layout}")(content.lines)
+        for block in content.blocks:
+            self._block(block)
 
-    def _title(self, text: str) -> None:
+    def _block(self, block: Block) -> None:
+        """Places a block in one of its layouts, the first that has room for any of it."""
+        ways = [*LAYOUTS[block.shape]]
+        self.random.shuffle(ways)
+        needed = {
+            text for line in block.lines[len(block.lines) > 1 :] for text in line
+        }  # more than a first line, of headers
+        top = self.top + (self.random.randint(0, 8) if self.layouts else 0)
+        placed, shapes = len(self.placed), len(self.shapes)
+        for layout in dict.fromkeys(ways):
+            self.top, self.rules = top, self.random.choice(("", "", "line", "dotted", "zebra"))
+            getattr(self, f"_{layout}")(block.lines)
+            if any(one.text in needed for one in self.placed[placed:]):
+                self.layouts.append(layout)
+                return
+            del self.placed[placed:], self.shapes[shapes:]
+        self.top = top
+
+    def _title(self, text: Text) -> None:
         font = self.style.head().font_variant(size=self.style.size + self.random.randint(0, 6))
-        width = width_of(text, font)
+        width = width_of(text.text, font)
         x = self.random.choice((self.margin, max(self.margin, (self.width - width) // 2)))
         if x + width <= self.width:
-            self.placed.append(Placed(Text(text, True), x, self.top, font))
+            self.placed.append(Placed(text, x, self.top, font))
             self.top += sum(font.getmetrics()) + self.random.randint(0, 5)
 
     def _font(self, text: Text) -> ImageFont.FreeTypeFont:
@@ -93,17 +116,36 @@ class Page:
                 x += self._wide(text) + self.gap
             self._line(texts, xs)
 
-    def _columns(self, lines, right: bool = False) -> None:
+    def _columns(self, lines, right: bool = False, wide: bool = False) -> None:
         most = max(len(texts) for texts in lines)
         widths = [max((self._wide(t[n]) for t in lines if n < len(t)), default=0) for n in range(most)]
+        free = self.width - 2 * self.margin - sum(widths)
+        gap = max(self.gap, free // max(1, most - 1)) if wide else self.gap
         for texts in lines:
-            xs = [self.margin + sum(widths[:n]) + n * self.gap for n in range(len(texts))]
+            xs = [self.margin + sum(widths[:n]) + n * gap for n in range(len(texts))]
             if right:
                 xs = [x + width - self._wide(t) for x, width, t in zip(xs, widths, texts, strict=False)]
             self._line(texts, xs)
 
     def _right(self, lines) -> None:
         self._columns(lines, right=True)
+
+    def _wide_columns(self, lines) -> None:
+        self._columns(lines, wide=True)
+
+    def _folded(self, lines) -> None:
+        """Each in two lines: the first and the last text apart in the upper one, the others in the lower one."""
+        indent = self.margin + self.random.choice((0, 0, 8))
+        for texts in lines:
+            if self.top + 2 * self.step > self.height:
+                break
+            upper, lower = ((texts[0], texts[-1]), texts[1:-1]) if len(texts) > 2 else (texts[:1], texts[1:])
+            self._apart([upper])
+            x = indent
+            xs = [x := (x + self._wide(lower[n - 1]) + self.gap if n else x) for n in range(len(lower))]
+            if lower:
+                self._line(lower, xs)
+            self.top += self.random.randint(0, 3)
 
     def _stacked(self, lines) -> None:
         for texts in lines:
@@ -114,8 +156,8 @@ class Page:
             self.top += self.random.randint(0, 4)
 
     def _cards(self, lines) -> None:
-        across = self.random.choice((2, 2, 3))
-        width, high = (self.width - 2 * self.margin) // across, 2 * self.step + 6
+        across, most = self.random.choice((2, 2, 3)), max(map(len, lines))
+        width, high = (self.width - 2 * self.margin) // across, most * self.step + 6
         self.rules = ""
         for first in range(0, len(lines), across):
             if self.top + high > self.height:
@@ -125,7 +167,7 @@ class Page:
                 if max(map(self._wide, texts)) > width - 8:
                     continue
                 self.shapes.append(("box", (left, self.top, left + width - 4, self.top + high - 3)))
-                for number, text in enumerate(texts[:2]):
+                for number, text in enumerate(texts):
                     self.placed.append(Placed(text, left + 4, self.top + 2 + number * self.step, self._font(text)))
             self.top += high
 
@@ -196,8 +238,13 @@ class Page:
                 for x in range(left, right, 1 if kind == "line" else 3):
                     pen.point((x, top), fill=self.style.shade)
         for one in self.placed:
-            pen.text((one.x, one.y), one.text.text, font=one.font, fill=self.style.ink)
+            pen.text((one.x, one.y), one.text.text, font=one.font, fill=self._ink(one.text))
         return image
+
+    def _ink(self, text: Text) -> tuple[int, int, int]:
+        if not (self.pale and text in self.labels):
+            return self.style.ink
+        return tuple((3 * ink + 2 * paper) // 5 for ink, paper in zip(self.style.ink, self.style.paper, strict=True))
 
     def box(self, text: Text) -> Box | None:
         """The box of a text's ink, `None` where it has no place."""

@@ -1,30 +1,63 @@
 """Random values of everyday pages: amounts, times, dates, names, codes, measures."""
 
+from collections.abc import Sequence
 from random import Random
 
-from training.data.document_words import DAYS, FIRST_NAMES, LAST_NAMES, MONTHS, PLACES, THINGS, WORDS
+from training.data.document_words import (
+    DAYS,
+    EVENTS,
+    FIRST_NAMES,
+    LAST_NAMES,
+    MONTHS,
+    PLACES,
+    SYMBOLS,
+    TASKS,
+    THINGS,
+    WORDS,
+)
+
+_OF_TABLES = {"free": 1.0, "thing": 0.6, "event": 0.5, "place": 0.3, "word": 0.3}  # how often a value is a table's text
 
 
-def make_value(random: Random, kind: str) -> str:
-    """A random value of a kind in `ASKING`, but "state", or in `SENTENCES`; `KeyError` for another."""
-    return _VALUES[kind](random)
+class Values:
+    """Random values of one page, whose amounts are in one currency and whose dates and times are written in one way.
+
+    Args:
+        phrases: texts that a value that can be any words often is; none if empty.
+    """
+
+    def __init__(self, random: Random, phrases: Sequence[str] = ()):
+        self.random, self.phrases, self._way = random, phrases, random.randrange(1 << 16)
+
+    def make(self, kind: str) -> str:
+        """A value of a kind in `ASKING`, but "state", in `SENTENCES` or in `KINDS`, or a number "in" a unit; `KeyError` for
+        another."""
+        if self.phrases and self.random.random() < _OF_TABLES.get(kind, 0):
+            return self.random.choice(self.phrases)
+        if kind.startswith("in "):
+            return _figure(self.random) + kind.removeprefix("in").replace(" %", "%").replace(" °", "°")
+        if kind in _WRITTEN:
+            return _WRITTEN[kind](self.random, self._way)
+        return _VALUES[kind](self.random)
 
 
-def _amount(random: Random) -> str:
-    number = random.choice(
-        (
-            f"{random.randint(1, 99)}.{random.randint(0, 99):02d}",
-            f"{random.randint(1, 9)},{random.randint(0, 999):03d}",
-            str(random.randint(5, 999)),
-        )
-    )
-    return random.choice(("${}", "{} EUR", "{}", "€{}", "£{}", "{}")).format(number)
+def _one(ways: Sequence[str], way: int) -> str:
+    return ways[way % len(ways)]
 
 
-def _date(random: Random) -> str:
+def _amount(random: Random, way: int) -> str:
+    number = (
+        f"{random.randint(1, 9)},{random.randint(0, 999):03d}" if way % 5 == 0 else
+        str(random.randint(5, 999)) if way % 5 == 1 else
+        f"{random.randint(1, 99)}.{random.choice((0, 50, 99, 95, random.randint(0, 99))):02d}"
+    )  # fmt: skip
+    return _one(("${}", "{} EUR", "{}", "€{}", "£{}", "{}", "$ {}", "{} kr", "{} €"), way).format(number)
+
+
+def _date(random: Random, way: int) -> str:
     day, month, year = random.randint(1, 28), random.randint(1, 12), random.randint(1995, 2030)
     name = MONTHS[month - 1]
-    return random.choice(
+    return _one(
         (
             f"{day} {name} {year}",
             f"{name[:3]} {day}, {year}",
@@ -32,19 +65,28 @@ def _date(random: Random) -> str:
             f"{year}-{month:02d}-{day:02d}",
             f"{month}/{day}/{year}",
             f"{name[:3]} {day}",
-        )
+            f"{day} {name[:3]} {year}",
+        ),
+        way,
     )
 
 
-def _time(random: Random) -> str:
+def _short_date(random: Random, way: int) -> str:
+    day, month = random.randint(1, 28), random.randint(1, 12)
+    name = MONTHS[month - 1][:3]
+    return _one((f"{day} {name}", f"{name} {day}", f"{day:02d}/{month:02d}", _date(random, way)), way)
+
+
+def _time(random: Random, way: int) -> str:
     hour, minute = random.randint(0, 23), random.choice((0, 0, 15, 30, 45, random.randint(0, 59)))
-    return random.choice(
-        (
-            f"{hour:02d}:{minute:02d}",
-            f"{hour}:{minute:02d}",
-            f"{hour % 12 + 1}:{minute:02d} {random.choice(('am', 'pm', 'PM'))}",
-        )
-    )
+    half = f"{hour % 12 + 1}:{minute:02d}"
+    return _one((f"{hour:02d}:{minute:02d}", f"{hour}:{minute:02d}", half + random.choice((" am", " pm")),
+                 half + random.choice(("am", "PM"))), way)  # fmt: skip
+
+
+def _when(random: Random, way: int) -> str:
+    ago = f"{random.randint(2, 59)} {random.choice(('min', 'h', 'days'))} ago"
+    return random.choice((_time(random, way), _short_date(random, way), random.choice(DAYS)[:3], ago, "Yesterday"))
 
 
 def _code(random: Random) -> str:
@@ -66,9 +108,12 @@ def _person(random: Random) -> str:
     )
 
 
+def _figure(random: Random) -> str:
+    return random.choice((str(random.randint(1, 999)), f"{random.randint(0, 99)}.{random.randint(0, 9)}"))
+
+
 def _measure(random: Random) -> str:
-    number = random.choice((str(random.randint(1, 999)), f"{random.randint(0, 99)}.{random.randint(0, 9)}"))
-    return number + random.choice(
+    return _figure(random) + random.choice(
         (" kg", " cm", " m", "%", "%", " km/h", " GB", "°C", "°", " g", " min", " kcal", " ml")
     )
 
@@ -89,10 +134,53 @@ def _number(random: Random) -> str:
     return random.choice((short, long, f"{random.randint(1, 99)},{random.randint(0, 999):03d}"))
 
 
+def _file(random: Random) -> str:
+    name = random.choice((*THINGS, *EVENTS)).lower().replace(" ", random.choice("_-"))
+    number = random.choice(("", "", str(random.randint(1, 30)), f"_v{random.randint(1, 9)}"))
+    return f"{name}{number}.{random.choice(('pdf', 'doc', 'jpg', 'mp3', 'csv', 'html', 'py', 'odt', 'gif', 'mov'))}"
+
+
+def _size(random: Random) -> str:
+    return f"{_figure(random)} {random.choice(('KB', 'MB', 'GB', 'kB'))}"
+
+
+def _rating(random: Random) -> str:
+    number = f"{random.randint(1, 5)}.{random.randint(0, 9)}"
+    return random.choice(("{}", "{}/5", "{} stars", "{} of 5")).format(number)
+
+
+def _change(random: Random) -> str:
+    return f"{random.choice('+-')}{random.randint(0, 19)}.{random.randint(0, 99):02d}{random.choice(('%', '', '%'))}"
+
+
+def _score(random: Random) -> str:
+    return random.choice(("{}:{}", "{}-{}", "{} - {}")).format(random.randint(0, 9), random.randint(0, 9))
+
+
+def _quantity(random: Random) -> str:
+    number = random.choice((str(random.randint(1, 900)), "1/2", "3/4", "1.5"))
+    return f"{number} {random.choice(('g', 'ml', 'cups', 'tbsp', 'tsp', 'pieces', 'kg', 'l', 'slices'))}"
+
+
+_WRITTEN = {"amount": _amount, "date": _date, "short date": _short_date, "time": _time, "when": _when}
 _VALUES = {
-    "amount": _amount,
-    "time": _time,
-    "date": _date,
+    "file": _file,
+    "size": _size,
+    "rating": _rating,
+    "change": _change,
+    "score": _score,
+    "quantity": _quantity,
+    "free": lambda random: random.choice(THINGS),
+    "event": lambda random: random.choice(EVENTS),
+    "first name": lambda random: random.choice(FIRST_NAMES),
+    "task": lambda random: random.choice(TASKS),
+    "symbol": lambda random: random.choice(SYMBOLS),
+    "travel": lambda random: random.choice(("on time", f"{random.randint(2, 90)} min late", "boarding", "cancelled", "delayed")),
+    "length": lambda random: f"{random.randint(0, 9)}:{random.randint(0, 59):02d}",
+    "weather": lambda random: random.choice(("Rain", "Snow", "Fog", "Clear sky", "Light wind", "Storm", "Showers", "Clouds")),
+    "degrees": lambda random: f"{random.randint(-15, 39)}{random.choice(('°', '°', '°C'))}",
+    "often": lambda random: random.choice(("once a day", "twice a day", "at night", "before meals", "every 6 hours", "if needed")),
+    "grade": lambda random: random.choice(("A", "A-", "B+", "B", "C", "D", "5", "72%", "pass", "very good")),
     "person": _person,
     "place": lambda random: random.choice(PLACES),
     "code": _code,

@@ -23,6 +23,11 @@ ASKING = {
 # kind of a value -> (label, other words for it, or whole questions, by a stroke)
 LABELS = {
     "amount": (
+        ("Salary", "pay per month|what does the job pay?"), ("Fee", "what has to be paid to take part?"), ("Savings",
+         "money put aside|how much was saved?"),
+        ("Budget", "money at hand|how much can be spent?"), ("Price", "cost|what does it cost?"), ("Profit",
+         "gain|how much was earned?"),
+        ("Revenue", "turnover|how much came in?"), ("Expenses", "spending|how much went out?"), ("Loan", "credit|borrowed money"),
         ("Total", "sum|amount to pay|what has to be paid in all?"), ("Subtotal", "sum before tax"), ("Tax", "VAT|taxes"),
         ("Tip", "gratuity|service charge"), ("Discount", "reduction|how much was taken off?"), ("Delivery",
          "shipping cost|delivery fee"),
@@ -33,6 +38,8 @@ LABELS = {
          "extra pay"),
     ),
     "time": (
+        ("Sunrise", "when does the sun come up?"), ("Sunset", "when does it get dark?"), ("Next bus", "when does the bus come?"),
+        ("Appointment", "when must one be there?"), ("Lunch", "when does one eat?|midday break"),
         ("Check-in", "when can guests arrive?"), ("Check-out", "when must the room be left?|leaving"), ("Departure",
          "when does it leave?"),
         ("Arrival", "when does it get there?"), ("Opens", "opening|when does it open?"), ("Closes",
@@ -41,6 +48,8 @@ LABELS = {
         ("End", "finish|when is it over?"), ("Last entry", "until when can one go in?"), ("Pickup", "collection"),
     ),
     "date": (
+        ("Last seen", "when was it seen last?"), ("Moved in", "since when does the tenant live there?"), ("Graduated",
+         "end of studies"), ("Renewal", "when is it renewed?|next payment"), ("Published", "when did it come out?|release date"),
         ("Date of birth", "birthday|when was the person born?"), ("Issued", "date of issue"), ("Expires",
          "expiry|until when is it valid?"),
         ("Due date", "deadline|by when must it be paid?"), ("Order date", "when was it ordered?"), ("Joined", "member since"),
@@ -49,6 +58,10 @@ LABELS = {
         ("Date", "day of this page|when was this?"), ("Starts on", "first day"), ("Signed", "day of the signature"),
     ),
     "person": (
+        ("Owner", "whose is it?|who owns it?"), ("Student", "pupil"), ("Winner", "first|who won?"), ("Tenant",
+         "who lives there?"), ("Seller", "vendor|who sells it?"),
+        ("Director", "head|who leads it?"), ("Speaker", "who gives the talk?"), ("Architect", "who built it?|planner"),
+        ("Captain", "who leads the team?|skipper"), ("Mother", "parent"), ("Nurse", "who takes care?"),
         ("Name", "person|whose page is this?"), ("Customer", "buyer|who bought it?"), ("Patient", "sick person"), ("Guest",
          "visitor"),
         ("Manager", "boss|who is in charge?"), ("Doctor", "physician"), ("Author", "writer|who wrote it?"), ("From",
@@ -58,6 +71,8 @@ LABELS = {
          "organiser"),
     ),
     "place": (
+        ("Location", "where is it?|site"), ("Hotel", "where do they stay?"), ("School", "where does the pupil learn?"),
+        ("From city", "where does it start?|starting point"), ("Bank", "where is the account?"), ("Nationality", "citizenship"),
         ("City", "town|where does the person live?"), ("Country", "nation"), ("Destination", "where does it go?"), ("Venue",
          "where does it take place?"),
         ("Birthplace", "place of birth|where was the person born?"), ("Origin", "where does it come from?"), ("Address",
@@ -66,6 +81,11 @@ LABELS = {
         ("Station", "stop"),
     ),
     "code": (
+        ("Licence key", "activation code"), ("Passport", "passport number"), ("Policy", "number of the insurance"), ("Fax", ""),
+        ("Emergency", "whom to call in need?|emergency number"), ("Coupon", "promo code|discount code"), ("Shelf",
+         "where on the shelves?"),
+        ("Reference", "reference number|file number"), ("Username", "user name|login"), ("IBAN", "bank account"), ("Size EU",
+         "size of the shoes"),
         ("Order no.", "order number|number of the order"), ("Invoice", "invoice number"), ("Booking",
          "booking code|reservation number"),
         ("Tracking", "tracking number"), ("Seat", "where does the passenger sit?|place to sit"), ("Gate",
@@ -82,6 +102,11 @@ LABELS = {
          "key of the network"),
     ),
     "number": (
+        ("Goals", "how often did they score?"), ("Children", "kids|how many kids are there?"), ("Floors",
+         "storeys|how many storeys has it?"), ("Views", "how often was it seen?"),
+        ("Members", "how many belong to it?"), ("Tickets sold", "sold tickets"), ("Unread", "new messages|how many are not read?"),
+        ("Likes", "how many people like it?"), ("Absent", "how many are missing?"), ("Inhabitants",
+         "population|how many live there?"),
         ("Guests", "people|how many come?"), ("Nights", "how long is the stay?"), ("Pages", "length of the document"),
         ("Visitors", "people who came"),
         ("Orders", "purchases"), ("Items", "things bought"), ("Points", "score"), ("Users", "people using it"), ("Downloads",
@@ -93,6 +118,9 @@ LABELS = {
         ("Copies", "prints"), ("Stock", "how many are left?"), ("Age", "how old?"),
     ),
     "measure": (
+        ("Pressure", ""), ("Rain", "rainfall|how much rain fell?"), ("Pulse", "heart rate|beats per minute"), ("Power",
+         "how strong is it?|watts"), ("Capacity", "how much fits in?"), ("Depth", "how deep is it?"), ("Data used",
+         "used data|how much data was used?"), ("Interest", "interest rate"), ("Attendance", "how many were there in percent?"),
         ("Weight", "how heavy is it?"), ("Height", "how tall is it?"), ("Length", "how long is it?"), ("Width",
          "how wide is it?"),
         ("Speed", "how fast is it?"), ("Temperature", "how warm is it?"), ("Distance", "how far is it?"), ("Fat",
@@ -112,6 +140,10 @@ LABELS = {
          "alerts"), ("Camera", ""), ("Roaming", ""),
     ),
     "word": (
+        ("Allergies", "what can't the person eat?"), ("Sport", "what is played?"), ("Mood", "how does it feel?"), ("Priority",
+         "how urgent is it?|urgency"), ("Result", "outcome|how did it end?"), ("Topic", "what is discussed?"),
+        ("Weather", "how is the sky?"), ("Hobby", "what does the person like to do?"), ("Vehicle", "car|kind of car"),
+        ("Pet", "animal"),
         ("Status", "state|how far is it?"), ("Job", "profession|what does the person do?"), ("Colour", "shade"), ("Material",
          "what is it made of?"),
         ("Company", "firm|employer"), ("Subject", "topic|what is it about?"), ("Brand", "maker"), ("Diet", "food"), ("Level",
@@ -123,20 +155,26 @@ LABELS = {
 
 # labels whose values are of another kind than what asks for them
 OTHER_VALUES = {
-    "Phone": "phone",
-    "Mobile": "phone",
-    "Email": "email",
-    "Age": "small",
-    "Growth": "percent",
-    "Share": "percent",
-    "Energy": "measure",
-}
+    "Phone": "phone", "Mobile": "phone", "Fax": "phone", "Emergency": "phone", "Email": "email", "Age": "small",
+    "Growth": "percent", "Share": "percent", "Attendance": "percent", "Humidity": "percent", "Battery": "percent",
+    "Interest": "percent", "Weight": "in kg", "Height": "in cm", "Length": "in m", "Width": "in cm", "Speed": "in km/h",
+    "Temperature": "in °C", "Distance": "in km", "Fat": "in g", "Sugar": "in g", "Protein": "in g", "Energy": "in kcal",
+    "Salt": "in g", "Storage": "in GB", "Duration": "in min", "Area": "in m²", "Pressure": "in bar", "Rain": "in mm",
+    "Pulse": "in bpm", "Power": "in W", "Capacity": "in l", "Depth": "in m", "Data used": "in GB",
+}  # fmt: skip
 
 TITLES = (
     "Receipt", "Invoice", "Menu", "Details", "Booking", "Overview", "Settings", "My account", "Welcome", "Order", "Summary",
     "Profile",
     "Today", "Report", "Price list", "Programme", "Statistics", "Information", "Contact", "Results", "Timetable", "Notice",
 )  # fmt: skip
+# what asks for the text at the top of a page
+ASKING_TITLES = {
+    "page": ("what is the title?", "title of the page?", "what is written at the top?", "heading?", "what is this page called?"),
+    "firm": ("which firm is this from?", "name of the company?", "what is the shop called?", "who made this page?",
+             "which business is it?", "name of the shop at the top"),
+    "place": ("which place is this about?", "what place stands at the top?", "title?", "where is this?"),
+}  # fmt: skip
 FIRST_NAMES = (
     "Anna", "Marco", "Linh", "David", "Fatima", "Pavel", "Rosa", "Kenji", "Amara", "Louis", "Greta", "Ibrahim", "Sofia",
     "Neil", "Chloe", "Diego", "Hana",
@@ -167,6 +205,28 @@ EVENTS = (
     "Film night", "Dinner", "Choir", "Training", "Exam", "Weekly call", "Flea market", "Dance course", "Ferry", "News",
     "Quiz show", "Cartoon",
 )  # fmt: skip
+TASKS = (
+    "Buy paper", "Call the bank", "Clean the car", "Fix the door", "Order chairs", "Paint the wall", "Plan the party",
+    "Print the list", "Send letters", "Test the app", "Update the site", "Water plants", "Write the report", "Book a room",
+)  # fmt: skip
+SYMBOLS = (
+    "ABX",
+    "CRT",
+    "DLN",
+    "EUR/USD",
+    "FXI",
+    "GLD",
+    "HNK",
+    "JPY",
+    "KPR",
+    "MTL",
+    "OIL",
+    "QTM",
+    "RVN",
+    "SLV",
+    "TKO",
+    "VGT",
+)
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (
     "January",
@@ -194,36 +254,4 @@ FILLERS = (
     "The weather was fine.", "More on the next page.",
     "Terms apply.", "We hope that you are well.", "It was a long day.", "Questions? Just ask us.",
     "Doors close early on holidays.",
-)  # fmt: skip
-
-# A sentence with places for values, and for each of them its kind and what asks for it, by strokes.
-SENTENCES = (
-    ("The company was founded by {0} in {1}.", ("person", "who founded the company?|founder?"), ("year",
-     "when was the company founded?|in which year did it begin?")),
-    ("{0} was born in {1} and moved to {2}.", ("person", "who is this about?|who was born?"), ("place",
-     "where was the person born?|birthplace?"), ("place", "where did the person move?")),
-    ("Please bring {0} for the trip.", ("thing", "what should be brought?|what to bring")),
-    ("We meet at {0} in {1}.", ("time", "when do they meet?|time of the meeting"), ("place",
-     "where do they meet?|meeting place?")),
-    ("Your code is {0}.", ("code", "what is the code?|which code was sent?")),
-    ("The parcel will come on {0}.", ("date", "when will the parcel come?|day of the delivery?")),
-    ("It costs {0} in all.", ("amount", "how much does it cost?|what is the price?")),
-    ("Call {0} at {1}.", ("person", "who should be called?|whom to call"), ("phone",
-     "which number should be called?|phone number?")),
-    ("About {0} people came to the show.", ("number", "how many people came?|number of visitors")),
-    ("The train leaves from platform {0}.", ("small", "from which platform does the train leave?|platform?")),
-    ("Parking is free after {0}.", ("time", "from when on is parking free?|when does parking cost nothing?")),
-    ("{0} won the race ahead of {1}.", ("person", "who won the race?|winner?"), ("person", "who came second?")),
-    ("The museum in {0} is closed on {1}.", ("place", "where is the museum?|city of the museum"), ("day",
-     "on which day is the museum closed?|closed when?")),
-    ("Bake it for {0} minutes.", ("small", "how long is it baked?|minutes in the oven?")),
-    ("My new address is {0}.", ("place", "what is the new address?|where does the person live now?")),
-    ("The bridge is {0} long.", ("measure", "how long is the bridge?|length of the bridge")),
-    ("Tickets are sold by {0}.", ("person", "who sells tickets?|seller of the tickets")),
-    ("The password has been changed to {0}.", ("code", "what is the new password?|password?")),
-    ("Sales rose by {0} last year.", ("percent", "by how much did sales rise?|growth of sales?")),
-    ("Send it to {0} before {1}.", ("email", "where should it be sent?|which address is it sent to?"), ("date",
-     "by when should it be sent?|deadline?")),
-    ("The lecture on {0} was moved to room {1}.", ("day", "which day is the lecture?|lecture when?"), ("small",
-     "in which room is the lecture?|room?")),
 )  # fmt: skip

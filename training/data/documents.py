@@ -11,8 +11,9 @@ from random import Random
 from PIL import Image
 
 from training.data.check import DataError
-from training.data.document_content import PAIRS, Content, Text, make_content
+from training.data.document_content import Content, Text
 from training.data.document_page import Page, room_of
+from training.data.document_writing import make_content, phrases_of
 from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Table, read_archive
 from training.data.table_style import TableStyle, covers, pick_style, vary
@@ -29,6 +30,7 @@ class _Drawing:
     """A page that is drawn when it is asked for; the same arguments draw the same page."""
 
     tables: Sequence[Table] = field(repr=False)  # of the split
+    phrases: Sequence[str] = field(repr=False)  # of these
     split: str
     seed: int
     page_cells: tuple[int, int]
@@ -36,12 +38,13 @@ class _Drawing:
     def made(self) -> tuple[Content, Page]:
         random = Random(self.seed)
         rows = self.page_cells[0] * CELL // _SIZES[0]
-        content = make_content(random, self.tables, random.randint(3, rows))
+        content = make_content(random, self.tables, self.phrases, max(random.randint(3, rows), random.randint(3, rows)))
         style = self._style(random, content)
         return content, Page(content, style, room_of(self.page_cells, style), random)
 
     def _style(self, random: Random, content: Content) -> TableStyle:
-        texts = "".join(text.text for line in content.lines for text in line) + content.title
+        texts = "".join(text.text for line in content.lines for text in line)
+        texts += content.title.text if content.title else ""
         fonts = TableOptions(varied=True).fonts_of(self.split)
         style = pick_style(random, fonts, _SIZES, texts) or pick_style(random, (_PLAIN_FONT,), _SIZES, "")
         return vary(style, random, ("",))
@@ -85,9 +88,9 @@ def load_documents(
     tables = tuple(table for table in archive.tables.values() if table.split == split)
     if not tables:
         raise DataError(f"{path} has no table of split={split!r}")
-    found = Examples()
+    phrases, found = phrases_of(tables), Examples()
     for number in range(pages):
-        drawing = _Drawing(tables, split, stable_hash(f"document {split} {seed} {number}"), page_cells)
+        drawing = _Drawing(tables, phrases, split, stable_hash(f"document {split} {seed} {number}"), page_cells)
         found += _examples(drawing, questions, f"documents/{split}/{seed}/{number}")
         if limit is not None and len(found) >= limit:
             break
@@ -100,15 +103,14 @@ def load_documents(
 
 def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
     content, page = drawing.made()
-    shown = [one.text.text.lower() for one in page.placed]
+    shown = [_folded(one.text) for one in page.placed]
     asked, found = list(content.questions), []
     Random(drawing.seed).shuffle(asked)
     for one in asked:
         if len(found) == questions:
             break
-        # what stands twice tells nothing, but for states, of which a label says which is meant
-        texts = one.named if content.family == PAIRS else (one.answer, *one.named)
-        if any(shown.count(text.text.lower()) > 1 for text in texts):
+        # what is named stands once, and so does what nothing names
+        if any(shown.count(_folded(text)) > 1 for text in one.named or (one.answer,)):
             continue
         boxes = _boxes(drawing, page, (one.answer,)), _boxes(drawing, page, one.named)
         if None in boxes:
@@ -119,6 +121,10 @@ def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
             )
         )
     return found
+
+
+def _folded(text: Text) -> str:
+    return text.text.lower().rstrip(":")
 
 
 def _boxes(drawing: _Drawing, page: Page, texts: Sequence[Text]) -> tuple[Box, ...] | None:
