@@ -230,7 +230,8 @@ def _card(folder: Path):
 
 def notes_of(folder: Path) -> list[str]:
     """What a reader of the check may want to know and what is not wrong."""
-    extra = sorted(path.name for path in folder.iterdir() if path.name not in files_of(folder))
+    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    extra = sorted({*files} - {*files_of(folder)})
     text = (folder / CARD).read_text(encoding="utf-8")
     notes = [f"{name} is not in the list and stays here" for name in extra]
     if REPOSITORY in text:

@@ -43,7 +43,8 @@ CARD = "README.md"  # the Hub renders no other file
 PICTURES = {"how_it_works.png": ROOT / "docs" / "how_it_works.png", "page.png": ROOT / "demo" / "page.png"}
 # handler.py is for Inference Endpoints alone: no loader imports it.
 EXTRAS = {**PICTURES, "LICENSE": ROOT / "LICENSE", "handler.py": ROOT / "handler.py"}
-DATA_PATTERNS = ("*.json", "*.jinja", "*.safetensors", "*.txt", CARD)
+CHAT_TEMPLATES = "additional_chat_templates"  # where transformers keeps all but the first
+DATA_PATTERNS = ("*.json", "*.jinja", f"{CHAT_TEMPLATES}/*.jinja", "*.safetensors", "*.txt", CARD)
 # Files that run code when they are loaded, or hold such files.
 PICKLES = (
     ".bin",
@@ -76,8 +77,8 @@ def check_license(license):
 
 
 def files_of(folder: Path) -> list[str]:
-    """Names of the files of a staged folder that belong on the Hub, sorted. Nothing in a sub-folder does."""
-    data = {path.name for pattern in DATA_PATTERNS for path in folder.glob(pattern)}
+    """Names of the files of a staged folder that belong on the Hub, sorted. In sub-folders, further chat templates alone do."""
+    data = {path.relative_to(folder).as_posix() for pattern in DATA_PATTERNS for path in folder.glob(pattern)}
     return sorted(data | {name for name in (*CODE_FILES, ASSEMBLING, *EXTRAS) if (folder / name).exists()})
 
 

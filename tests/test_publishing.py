@@ -1,5 +1,6 @@
 """From a staged folder to the Hub and back: the contract, the card, pushing to a Hub on loopback, loading from it."""
 
+import copy
 import io
 import json
 import os
@@ -341,6 +342,26 @@ def test_push_makes_one_commit_and_a_tag_and_again_nothing(folder, api, hub):
     assert again.is_done
     assert again.head == repository.tags[TAG]
     assert hub.count("/commit/") == 1
+
+
+def test_further_chat_templates_are_sent_too(tiny_folder, processor, api, hub, tmp_path):
+    """transformers keeps them in a folder of their own, and lists that of a repository."""
+    both = copy.deepcopy(processor)
+    both.chat_template = {"default": processor.chat_template, "short": "{{ messages[0]['content'][0]['text'] }}"}
+    shutil.copytree(tiny_folder, tmp_path / "both")
+    both.save_pretrained(tmp_path / "both")
+    name = "additional_chat_templates/short.jinja"
+    staged = staging.stage_release(staging.Source(str(tmp_path / "both"), base_model="you/base"), tmp_path / "release")
+    assert contract.problems_of(staged) == contract.notes_of(staged)[1:] == []
+    assert name in (staged / CARD).read_text()
+    push(staged, api)
+    repository = hub.repositories[REPO]
+    assert repository.commits[repository.tags[TAG]][name] == (staged / name).read_bytes()
+    (staged / "additional_chat_templates" / "notes.md").write_text("not in the list")
+    assert any("notes.md is not in the list and stays here" in note for note in contract.notes_of(staged))
+    other = staging.stage_release(staging.Source(str(tiny_folder), base_model="you/base"), tmp_path / "one")
+    with pytest.raises(PushError, match=r"holds model files .* additional_chat_templates/short\.jinja"):
+        pushing.plan(other, Target(REPO, tag="v2"), api)
 
 
 def test_a_second_push_sends_what_changed_under_a_new_tag(folder, api, hub, tiny_folder, tmp_path):

@@ -49,6 +49,7 @@ def export(base: Path, out: Path, allocator: Path | None = None):
         new.mkdir()
         for name in files_of(staged):
             if name not in CODE_FILES and name != "README.md":
+                (new / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(staged / name, new / name)
         if (base / HEADS).exists():
             shutil.copyfile(base / HEADS, new / HEADS)
