@@ -29,6 +29,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")  # of what PIL r
 # name -> (kind, least, most); most None for `Limits.new_tokens`
 NUMBERS: dict[str, tuple[type, float, float | None]] = {
     "max_new_tokens": (int, 1, None),
+    "max_time": (float, 0.001, 86_400),
     "min_new_tokens": (int, 0, None),
     "temperature": (float, 0, 100),
     "top_k": (int, 0, 1_000_000),
@@ -61,6 +62,7 @@ class Limits:
         picture_bytes: of one picture's file, downloaded or decoded.
         picture_pixels: of one picture, counted before it is decompressed.
         new_tokens: largest `max_new_tokens`.
+        seconds: largest `max_time`, and that of a request which names none; None for answers that take as long as they need.
         fetch_seconds: for one download.
         private_addresses: whether URLs may lead to loopback, private and other addresses that are not on the internet.
     """
@@ -69,6 +71,7 @@ class Limits:
     picture_bytes: int = 20_000_000
     picture_pixels: int = 50_000_000
     new_tokens: int = 4096
+    seconds: float | None = None
     fetch_seconds: float = 20.0
     private_addresses: bool = False
 
@@ -106,7 +109,7 @@ class EndpointHandler:
 
         Returns:
             "generated_text"; "visual_tokens" of each picture, in order, and "all_visual_tokens" that it has;
-            "prompt_tokens", "generated_tokens"; "finish_reason", "stop" or "length".
+            "prompt_tokens", "generated_tokens"; "finish_reason", "stop", "length" or "time".
 
         Raises:
             ValueError: the request is not what it must be; says what came, what was wanted and what to do.
@@ -132,9 +135,7 @@ class EndpointHandler:
             )
         with self._turn, self._seeded(seed):
             output = self.model.generate(**prompt, **options, tokenizer=self.processor.tokenizer)
-        stops = options.get("stop_strings", [])
-        stops = [stops] if isinstance(stops, str) else stops
-        return self._answer(prompt, output[0, length:], options["max_new_tokens"], stops)
+        return self._answer(prompt, output[0, length:], options)
 
     @contextmanager
     def _seeded(self, seed: int | None):
@@ -146,11 +147,15 @@ class EndpointHandler:
             torch.manual_seed(seed)
             yield
 
-    def _answer(self, prompt, tokens: torch.Tensor, most: int, stops: list[str]) -> dict:
+    def _answer(self, prompt, tokens: torch.Tensor, options: dict[str, Any]) -> dict:
+        stops = options.get("stop_strings", [])
+        stops = [stops] if isinstance(stops, str) else stops
         ends = self.model.generation_config.eos_token_id
         ends = ends if isinstance(ends, list) else [ends]
         text = self.processor.decode(tokens, skip_special_tokens=True)
-        stopped = int(tokens[-1]) in ends or any(stop in text for stop in stops)
+        reason = "length" if len(tokens) >= options["max_new_tokens"] else "time" if "max_time" in options else "stop"
+        if int(tokens[-1]) in ends or any(stop in text for stop in stops):
+            reason = "stop"
         merge = self.model.config.vision_config.spatial_merge_size
         has_pictures = "image_grid_thw" in prompt
         cells = (prompt["image_grid_thw"].prod(-1) // merge**2).tolist() if has_pictures else []
@@ -160,7 +165,7 @@ class EndpointHandler:
             "all_visual_tokens": cells,
             "prompt_tokens": prompt["input_ids"].shape[1],
             "generated_tokens": len(tokens),
-            "finish_reason": "length" if len(tokens) >= most and not stopped else "stop",
+            "finish_reason": reason,
         }
 
 
@@ -220,6 +225,8 @@ def read_parameters(parameters: dict, limits: Limits) -> dict:
             )
         else:
             options[name] = value
+    if limits.seconds is not None:
+        options["max_time"] = min(limits.seconds, options.get("max_time", limits.seconds))
     refuse_half("".join(options.get("stop_strings", "")), "stop_strings")
     sampling = [name for name in SAMPLING if name in options]
     if 0 < options.get("temperature", 0) < LEAST_TEMPERATURE:  # probabilities would be NaN

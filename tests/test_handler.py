@@ -294,6 +294,24 @@ def test_parameters_of_generate_reach_it(endpoint, page, expected):
     assert end in stopped["generated_text"]
 
 
+def test_an_answer_takes_no_longer_than_it_may(endpoint, page):
+    """Of the request and of the server the shorter time counts; the first token always comes."""
+    body = {"inputs": {"text": QUESTION, "image": url_of(page())}}
+
+    def ask(**parameters):
+        answer = endpoint(body | {"parameters": {**FEW, "max_new_tokens": 8, "min_new_tokens": 8, **parameters}})
+        return answer["finish_reason"], answer["generated_tokens"]
+
+    assert ask(max_time=3600) == ("length", 8)
+    assert ask(max_time=0.001) == ask(max_time=0.001, num_beams=2) == ("time", 1)
+    own = endpoint.limits
+    try:
+        endpoint.limits = replace(own, seconds=0.001)
+        assert ask() == ask(max_time=3600) == ("time", 1)
+    finally:
+        endpoint.limits = own
+
+
 def test_control_tokens_that_a_user_types_are_text(endpoint, page):
     if not endpoint._sanitize:
         pytest.skip("this release of transformers can't sanitize")

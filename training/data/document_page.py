@@ -55,9 +55,8 @@ class Page:
         """Places a block in one of its layouts, the first that has room for any of it."""
         ways = [*LAYOUTS[block.shape]]
         self.random.shuffle(ways)
-        needed = {
-            text for line in block.lines[len(block.lines) > 1 :] for text in line
-        }  # more than a first line, of headers
+        said = block.lines[len(block.lines) > 1 :]  # a line of headers alone says nothing
+        needed = {text for line in said for text in line}
         top = self.top + (self.random.randint(0, 8) if self.layouts else 0)
         placed, shapes = len(self.placed), len(self.shapes)
         for layout in dict.fromkeys(ways):
@@ -108,13 +107,16 @@ class Page:
                 x += self._wide(text) + free / max(1, len(texts) - 1)
             self._line(texts, xs)
 
+    def _side_by_side(self, texts, left: int) -> list[int]:
+        xs, x = [], left
+        for text in texts:
+            xs.append(x)
+            x += self._wide(text) + self.gap
+        return xs
+
     def _beside(self, lines) -> None:
         for texts in lines:
-            xs, x = [], self.margin
-            for text in texts:
-                xs.append(x)
-                x += self._wide(text) + self.gap
-            self._line(texts, xs)
+            self._line(texts, self._side_by_side(texts, self.margin))
 
     def _columns(self, lines, right: bool = False, wide: bool = False) -> None:
         most = max(len(texts) for texts in lines)
@@ -141,10 +143,8 @@ class Page:
                 break
             upper, lower = ((texts[0], texts[-1]), texts[1:-1]) if len(texts) > 2 else (texts[:1], texts[1:])
             self._apart([upper])
-            x = indent
-            xs = [x := (x + self._wide(lower[n - 1]) + self.gap if n else x) for n in range(len(lower))]
             if lower:
-                self._line(lower, xs)
+                self._line(lower, self._side_by_side(lower, indent))
             self.top += self.random.randint(0, 3)
 
     def _stacked(self, lines) -> None:

@@ -35,7 +35,7 @@ class Values:
         if self.phrases and self.random.random() < _OF_TABLES.get(kind, 0):
             return self.random.choice(self.phrases)
         if kind.startswith("in "):
-            return _figure(self.random) + kind.removeprefix("in").replace(" %", "%").replace(" °", "°")
+            return _figure(self.random) + kind.removeprefix("in").replace(" °", "°")
         if kind in _WRITTEN:
             return _WRITTEN[kind](self.random, self._way)
         return _VALUES[kind](self.random)
