@@ -66,7 +66,8 @@ def test_a_question_of_a_list_names_one_side_of_a_line_and_is_answered_by_the_ot
         for one in content.questions if content.family == LIST else ():
             if one.answer is content.title:
                 continue
-            (name,) = one.named
+            name, *header = one.named
+            assert all(text.strong for text in header)
             (line,) = [line for line in content.lines if one.answer in line]
             assert name in line
             both.add((line.index(name) < line.index(one.answer), name.text.lower() in one.question.lower()))
@@ -125,7 +126,8 @@ def test_a_record_is_asked_for_what_stands_in_its_line():
         for one in content.questions if content.family == RECORDS else ():
             if one.answer is not content.title:
                 (line,) = [line for line in content.lines if one.answer in line]
-                assert {*one.named} < {*line}
+                assert one.named[0] in line
+                assert all(text in content.blocks[-1].lines[0] for text in one.named[1:])
                 assert one.named[0].text.lower() in one.question.lower()
                 seen += 1
     assert seen > 100
@@ -140,6 +142,17 @@ def test_a_page_has_one_currency_and_one_way_to_write_dates():
         assert len(made) == len(dates) == 1
         signs |= made
     assert len(signs) > 4
+
+
+def test_a_total_is_the_sum_of_its_list():
+    assert {Values(Random(seed)).total(["$1.50", "2.25 kr", "1,000 €"]) for seed in range(99)} >= {
+        "$1,003.75",
+        "£1,004",
+    }
+    asked = {
+        one.named[0].text for content in contents(400) for one in content.questions if one.named and one.answer.strong
+    }
+    assert {"Total", "TOTAL", "Sum", "Amount due"} <= asked
 
 
 def test_phrases_are_short_texts_of_letters():

@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from training.data.document_content import Block, Content, Text
 from training.data.examples import Box
+from training.data.table_reasoning import number_in
 from training.data.table_style import TableStyle, width_of
 from training.world.canvas import CELL
 
@@ -19,6 +20,7 @@ LAYOUTS = {
     "text": ("prose", "bubbles", "bullets"),
     "bar": ("apart", "beside"),
 }
+MARKS = (".", ",", ":", "!", "?")
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class Placed:
 
 
 class Page:
-    """Places a content's lines on a page of (height, width) pixels until one does not fit; `placed` holds what did, `shapes` what
-    is drawn behind it, `layouts` how each block stands."""
+    """Places those of a content's lines that fit on a page of (height, width) pixels; `placed` holds them, `shapes` what is drawn
+    behind them, `layouts` how each block stands."""
 
     def __init__(self, content: Content, style: TableStyle, room: tuple[int, int], random: Random):
         self.style, self.random, (self.height, self.width) = style, random, room
@@ -42,7 +44,7 @@ class Page:
         self.step = style.line() + style.pad_y + random.randint(0, 3)  # from line to line
         self.placed: list[Placed] = []
         self.shapes: list[tuple[str, tuple[int, int, int, int]]] = []
-        self.top = self.margin
+        self.top, self.lines, self.rules = self.margin, 0, ""
         self.pale = random.random() < 0.25  # labels in a paler ink
         self.labels = {line[0] for block in content.blocks if block.shape == "pairs" for line in block.lines}
         self.layouts: list[str] = []
@@ -55,7 +57,7 @@ class Page:
         """Places a block in one of its layouts, the first that has room for any of it."""
         ways = [*LAYOUTS[block.shape]]
         self.random.shuffle(ways)
-        said = block.lines[len(block.lines) > 1 :]  # a line of headers alone says nothing
+        said = block.lines[block.shape == "headed" :]  # headers alone say nothing
         needed = {text for line in said for text in line}
         top = self.top + (self.random.randint(0, 8) if self.layouts else 0)
         placed, shapes = len(self.placed), len(self.shapes)
@@ -67,6 +69,8 @@ class Page:
                 return
             del self.placed[placed:], self.shapes[shapes:]
         self.top = top
+        if block.shape == "headed":  # columns too wide for the page
+            self._block(Block("records", block.lines[1:]))
 
     def _title(self, text: Text) -> None:
         font = self.style.head().font_variant(size=self.style.size + self.random.randint(0, 6))
@@ -82,13 +86,18 @@ class Page:
     def _wide(self, text: Text) -> int:
         return width_of(text.text, self._font(text))
 
-    def _line(self, texts: tuple[Text, ...], xs: list[int]) -> bool:
-        """Places texts at their x on the next line; False where they don't fit."""
+    def _fits(self, texts: tuple[Text, ...], xs: list[int]) -> bool:
+        """Whether texts at their x stay on the page and apart."""
         end = max(x + self._wide(text) for text, x in zip(texts, xs, strict=True))
         crossed = any(x + self._wide(text) + 2 > after for text, x, after in zip(texts, xs, xs[1:], strict=False))
-        if crossed or end > self.width - 1 or self.top + self.step > self.height:
+        return end <= self.width - 1 and not crossed
+
+    def _line(self, texts: tuple[Text, ...], xs: list[int]) -> bool:
+        """Places texts at their x on the next line; False where they don't fit."""
+        if not self._fits(texts, xs) or self.top + self.step > self.height:
             return False
-        if self.rules == "zebra" and len(self.placed) % 2:
+        self.lines += 1
+        if self.rules == "zebra" and self.lines % 2:
             self.shapes.append(("shade", (0, self.top - 1, self.width, self.top + self.step - 2)))
         elif self.rules in ("line", "dotted"):
             self.shapes.append((self.rules, (self.margin, self.top + self.step - 1, self.width - self.margin, 0)))
@@ -98,14 +107,17 @@ class Page:
         return True
 
     def _apart(self, lines) -> None:
-        right = self.width - self.margin
         for texts in lines:
-            free = right - self.margin - sum(map(self._wide, texts))
-            xs, x = [], self.margin
-            for text in texts:
-                xs.append(int(x))
-                x += self._wide(text) + free / max(1, len(texts) - 1)
-            self._line(texts, xs)
+            self._line(texts, self._ends(texts))
+
+    def _ends(self, texts) -> list[int]:
+        """Where texts stand that share the whole width."""
+        free = self.width - 2 * self.margin - sum(map(self._wide, texts))
+        xs, x = [], self.margin
+        for text in texts:
+            xs.append(int(x))
+            x += self._wide(text) + free / max(1, len(texts) - 1)
+        return xs
 
     def _side_by_side(self, texts, left: int) -> list[int]:
         xs, x = [], left
@@ -142,18 +154,20 @@ class Page:
             if self.top + 2 * self.step > self.height:
                 break
             upper, lower = ((texts[0], texts[-1]), texts[1:-1]) if len(texts) > 2 else (texts[:1], texts[1:])
-            self._apart([upper])
-            if lower:
-                self._line(lower, self._side_by_side(lower, indent))
-            self.top += self.random.randint(0, 3)
+            rows = [(upper, self._ends(upper)), *([(lower, self._side_by_side(lower, indent))] if lower else [])]
+            if all(self._fits(*row) for row in rows):
+                for row in rows:
+                    self._line(*row)
+                self.top += self.random.randint(0, 3)
 
     def _stacked(self, lines) -> None:
         for texts in lines:
             if self.top + len(texts) * self.step > self.height:
                 break
-            for text in texts:
-                self._line((text,), [self.margin])
-            self.top += self.random.randint(0, 4)
+            if all(self._fits((text,), [self.margin]) for text in texts):
+                for text in texts:
+                    self._line((text,), [self.margin])
+                self.top += self.random.randint(0, 4)
 
     def _cards(self, lines) -> None:
         across, most = self.random.choice((2, 2, 3)), max(map(len, lines))
@@ -176,20 +190,30 @@ class Page:
         names = max(self._wide(texts[0]) for texts in lines)
         for texts in lines:
             left = self.margin + names + 4
-            length = self.random.randint(4, max(5, self.width // 3))
+            length = self._bar(texts[-1], lines)
             top = self.top
             if self._line((texts[0], texts[-1]), [self.margin, left + length + 4]):
                 self.shapes.append(("bar", (left, top + 2, left + length, top + self.style.line() - 3)))
+
+    def _bar(self, text: Text, lines) -> int:
+        """How long the bar of a value is: as it is to the largest, or of any length where they can't be compared."""
+        values = [number_in(texts[-1].text) for texts in lines]
+        longest = max(5, self.width // 3)
+        if None in values or len({unit for _, unit in values}) > 1 or not any(value for value, _ in values):
+            return self.random.randint(4, longest)
+        return max(1, round(longest * number_in(text.text)[0] / max(value for value, _ in values)))
 
     def _flow(self, texts, left: int, right: int) -> list[list[tuple[Text, int]]]:
         """The texts in lines from `left` to `right`."""
         space, rows, x = width_of(" ", self.style.body()) or 3, [[]], left
         for text in texts:
-            if x > left and x + self._wide(text) > right:
+            mark = text.text in MARKS  # stands right behind what it follows
+            if x > left and not mark and x + self._wide(text) > right:
                 rows.append([])
                 x = left
+            x -= space if mark and x > left else 0
             rows[-1].append((text, x))
-            x += self._wide(text) + (0 if text.text in (".", ",") else space)
+            x += self._wide(text) + space
         return rows
 
     def _paragraph(self, texts, left: int, right: int) -> bool:

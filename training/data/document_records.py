@@ -12,11 +12,13 @@ FREE = "free"  # a short text of a table
 class Kind:
     """What is shown of each thing: its fields, as (kind of the value, header), and the ways to ask.
 
-    `asked` holds (answer's field, field that {k} names, wordings by a stroke).
+    `asked` holds (answer's field, field that {k} names, wordings by a stroke). `alike` are kinds whose values don't tell which
+    field they are of: they always stand below their headers.
     """
 
     fields: tuple[tuple[str, str], ...]
     asked: tuple[tuple[int, int, str], ...]
+    alike: bool = False
 
 
 KINDS = (
@@ -42,7 +44,7 @@ KINDS = (
         (2, 0, "how much is {k}?|price of {k}?|what does one pay for {k}?"),
         (3, 0, "which number has {k}?|article number of {k}?|code of {k}"),
         (0, 3, "what is {k}?|which item has the number {k}?|what is sold as {k}?"),
-    )),
+    ), alike=True),
     Kind((("short date", "Date"), (FREE, "Payee"), ("amount", "Amount")), (
         (2, 1, "how much went to {k}?|how much was paid to {k}?|amount for {k}?|what did {k} get?|how much did I spend at {k}?"),
         (0, 1, "when was {k} paid?|date of the payment to {k}?|when did the money go to {k}?"),
@@ -77,11 +79,11 @@ KINDS = (
         (0, 1, "what is by {k}?|song of {k}?|what did {k} make?"),
         (2, 0, "how long is {k}?|length of {k}?|how many minutes has {k}?|playing time of {k}"),
     )),
-    Kind((("day", "Day"), ("weather", "Weather"), ("degrees", "High"), ("degrees", "Low")), (
+    Kind((("day", "Day"), ("weather", "Weather"), ("warm", "High"), ("cold", "Low")), (
         (1, 0, "how will the weather be on {k}?|what is it like on {k}?|{k} weather?|forecast for {k}?"),
         (2, 0, "how warm does it get on {k}?|highest temperature on {k}?|high on {k}?|maximum for {k}?"),
         (3, 0, "how cold does it get on {k}?|lowest temperature on {k}?|low on {k}?|minimum for {k}?"),
-    )),
+    ), alike=True),
     Kind((("symbol", "Symbol"), ("amount", "Price"), ("change", "Change")), (
         (1, 0, "what is {k} at?|price of {k}?|what does one {k} cost?|{k} quote?|value of {k}"),
         (2, 0, "how did {k} change?|how much did {k} move?|change of {k}?|is {k} up or down?"),
@@ -92,13 +94,13 @@ KINDS = (
         (2, 0, "how many rooms has {k}?|rooms of {k}?|how big is {k}?"),
         (3, 0, "where is {k}?|in which place is {k}?|location of {k}?"),
         (0, 3, "what is there in {k}?|which one is in {k}?"),
-    )),
+    ), alike=True),
     Kind((("small", "Rank"), ("person", "Player"), ("number", "Points")), (
         (2, 1, "how many points has {k}?|score of {k}?|points of {k}?|how much did {k} get?"),
         (0, 1, "at what place is {k}?|rank of {k}?|which position has {k}?|how did {k} finish?"),
         (1, 0, "who is number {k}?|who came in at {k}?|who is ranked {k}?"),
         (1, 2, "who has {k} points?|who got {k}?"),
-    )),
+    ), alike=True),
     Kind((("time", "Time"), ("event", "Lesson"), ("small", "Room"), ("person", "Teacher")), (
         (0, 1, "when is {k}?|{k} at what time?|when does {k} begin?|time of {k}"),
         (1, 0, "what is at {k}?|which lesson begins at {k}?|what is on at {k}?"),
@@ -116,7 +118,7 @@ KINDS = (
         (3, 0, "status of {k}?|what about order {k}?|how far is {k}?|is {k} done?"),
         (0, 2, "which order was {k}?|what order cost {k}?|order number for {k}"),
     )),
-    Kind(((FREE, "Medicine"), ("measure", "Dose"), ("often", "When")), (
+    Kind(((FREE, "Medicine"), ("in mg", "Dose"), ("often", "When")), (
         (1, 0, "how much {k} is to be taken?|dose of {k}?|how much of {k}?"),
         (2, 0, "how often is {k} taken?|when to take {k}?|how many times a day {k}?"),
         (0, 2, "what is taken {k}?|which medicine is for {k}?"),
@@ -133,8 +135,8 @@ KINDS = (
     Kind(((FREE, "Question"), ("percent", "Yes"), ("percent", "No")), (
         (1, 0, "how many said yes to {k}?|share of yes for {k}?|how many agree with {k}?"),
         (2, 0, "how many said no to {k}?|share of no for {k}?|how many are against {k}?"),
-    )),
-    Kind(((FREE, "Hotel"), ("rating", "Stars"), ("amount", "Per night"), ("measure", "Distance")), (
+    ), alike=True),
+    Kind(((FREE, "Hotel"), ("rating", "Stars"), ("amount", "Per night"), ("in km", "Distance")), (
         (2, 0, "how much is a night at {k}?|price of {k}?|what does {k} charge?|cost of staying at {k}?"),
         (1, 0, "how good is {k}?|stars of {k}?|rating of {k}?"),
         (3, 0, "how far is {k}?|distance to {k}?|how far away is {k}?"),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 from training.data.document_words import (
+    COUNTRIES,
     DAYS,
     EVENTS,
     FIRST_NAMES,
@@ -29,6 +30,11 @@ class Values:
     def __init__(self, random: Random, phrases: Sequence[str] = ()):
         self.random, self.phrases, self._way = random, phrases, random.randrange(1 << 16)
 
+    def total(self, amounts: Sequence[str]) -> str:
+        """The sum of amounts of this page, as it writes them."""
+        figures = ("".join(sign for sign in amount if sign.isdigit() or sign == ".") for amount in amounts)
+        return _written(sum(map(float, figures)), self._way)
+
     def make(self, kind: str) -> str:
         """A value of a kind in `ASKING`, but "state", in `SENTENCES` or in `KINDS`, or a number "in" a unit; `KeyError` for
         another."""
@@ -46,11 +52,14 @@ def _one(ways: Sequence[str], way: int) -> str:
 
 
 def _amount(random: Random, way: int) -> str:
-    number = (
-        f"{random.randint(1, 9)},{random.randint(0, 999):03d}" if way % 5 == 0 else
-        str(random.randint(5, 999)) if way % 5 == 1 else
-        f"{random.randint(1, 99)}.{random.choice((0, 50, 99, 95, random.randint(0, 99))):02d}"
-    )  # fmt: skip
+    if way % 5 == 0:
+        return _written(random.randint(1000, 9999), way)
+    cents = random.choice((0, 50, 99, 95, random.randint(0, 99)))
+    return _written(random.randint(5, 999) if way % 5 == 1 else random.randint(1, 99) + cents / 100, way)
+
+
+def _written(amount: float, way: int) -> str:
+    number = f"{amount:,.0f}" if way % 5 < 2 else f"{amount:,.2f}"
     return _one(("${}", "{} EUR", "{}", "€{}", "£{}", "{}", "$ {}", "{} kr", "{} €"), way).format(number)
 
 
@@ -80,8 +89,9 @@ def _short_date(random: Random, way: int) -> str:
 def _time(random: Random, way: int) -> str:
     hour, minute = random.randint(0, 23), random.choice((0, 0, 15, 30, 45, random.randint(0, 59)))
     half = f"{hour % 12 + 1}:{minute:02d}"
-    return _one((f"{hour:02d}:{minute:02d}", f"{hour}:{minute:02d}", half + random.choice((" am", " pm")),
-                 half + random.choice(("am", "PM"))), way)  # fmt: skip
+    late = random.random() < 0.6
+    return _one((f"{hour:02d}:{minute:02d}", f"{hour}:{minute:02d}", half + (" pm" if late else " am"),
+                 half + ("PM" if late else "AM")), way)  # fmt: skip
 
 
 def _when(random: Random, way: int) -> str:
@@ -145,7 +155,7 @@ def _size(random: Random) -> str:
 
 
 def _rating(random: Random) -> str:
-    number = f"{random.randint(1, 5)}.{random.randint(0, 9)}"
+    number = f"{random.randint(10, 50) / 10:.1f}"
     return random.choice(("{}", "{}/5", "{} stars", "{} of 5")).format(number)
 
 
@@ -178,7 +188,8 @@ _VALUES = {
     "travel": lambda random: random.choice(("on time", f"{random.randint(2, 90)} min late", "boarding", "cancelled", "delayed")),
     "length": lambda random: f"{random.randint(0, 9)}:{random.randint(0, 59):02d}",
     "weather": lambda random: random.choice(("Rain", "Snow", "Fog", "Clear sky", "Light wind", "Storm", "Showers", "Clouds")),
-    "degrees": lambda random: f"{random.randint(-15, 39)}{random.choice(('°', '°', '°C'))}",
+    "cold": lambda random: f"{random.randint(-15, 9)}°",
+    "warm": lambda random: f"{random.randint(10, 39)}°",
     "often": lambda random: random.choice(("once a day", "twice a day", "at night", "before meals", "every 6 hours", "if needed")),
     "grade": lambda random: random.choice(("A", "A-", "B+", "B", "C", "D", "5", "72%", "pass", "very good")),
     "person": _person,
@@ -186,6 +197,11 @@ _VALUES = {
     "code": _code,
     "phone": _phone,
     "email": _email,
+    "website": lambda random: f"www.{random.choice(LAST_NAMES).lower()}.{random.choice(('com', 'org', 'net'))}",
+    "zip": lambda random: str(random.randint(1000, 99999)),
+    "iban": lambda random: f"{random.choice(('DE', 'FR', 'ES', 'NL'))}{random.randint(10, 99)} {random.randint(1000, 9999)}",
+    "shoes": lambda random: f"{random.randint(34, 47)}{random.choice(('', '.5'))}",
+    "country": lambda random: random.choice(COUNTRIES),
     "number": _number,
     "small": lambda random: str(random.randint(1, 60)),
     "year": lambda random: str(random.randint(1700, 2024)),

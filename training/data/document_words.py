@@ -62,7 +62,7 @@ LABELS = {
          "who lives there?"), ("Seller", "vendor|who sells it?"),
         ("Director", "head|who leads it?"), ("Speaker", "who gives the talk?"), ("Architect", "who built it?|planner"),
         ("Captain", "who leads the team?|skipper"), ("Mother", "parent"), ("Nurse", "who takes care?"),
-        ("Name", "person|whose page is this?"), ("Customer", "buyer|who bought it?"), ("Patient", "sick person"), ("Guest",
+        ("Name", "whose page is this?"), ("Customer", "buyer|who bought it?"), ("Patient", "sick person"), ("Guest",
          "visitor"),
         ("Manager", "boss|who is in charge?"), ("Doctor", "physician"), ("Author", "writer|who wrote it?"), ("From",
          "sender|who sent it?"),
@@ -141,10 +141,10 @@ LABELS = {
     ),
     "word": (
         ("Allergies", "what can't the person eat?"), ("Sport", "what is played?"), ("Mood", "how does it feel?"), ("Priority",
-         "how urgent is it?|urgency"), ("Result", "outcome|how did it end?"), ("Topic", "what is discussed?"),
+         "how urgent is it?|urgency"), ("Result", "outcome|how did it end?"), ("Theme", "what is discussed?"),
         ("Weather", "how is the sky?"), ("Hobby", "what does the person like to do?"), ("Vehicle", "car|kind of car"),
         ("Pet", "animal"),
-        ("Status", "state|how far is it?"), ("Job", "profession|what does the person do?"), ("Colour", "shade"), ("Material",
+        ("Status", "state|how is it going?"), ("Job", "profession|what does the person do?"), ("Colour", "shade"), ("Material",
          "what is it made of?"),
         ("Company", "firm|employer"), ("Subject", "topic|what is it about?"), ("Brand", "maker"), ("Diet", "food"), ("Level",
          "grade"),
@@ -155,13 +155,35 @@ LABELS = {
 
 # labels whose values are of another kind than what asks for them
 OTHER_VALUES = {
-    "Phone": "phone", "Mobile": "phone", "Fax": "phone", "Emergency": "phone", "Email": "email", "Age": "small",
-    "Growth": "percent", "Share": "percent", "Attendance": "percent", "Humidity": "percent", "Battery": "percent",
-    "Interest": "percent", "Weight": "in kg", "Height": "in cm", "Length": "in m", "Width": "in cm", "Speed": "in km/h",
+    "Phone": "phone", "Mobile": "phone", "Fax": "phone", "Emergency": "phone", "Email": "email", "Website": "website", "Zip": "zip",
+    "IBAN": "iban", "Size EU": "shoes", "Country": "country", "Nationality": "country", "Age": "small", "Growth": "percent",
+    "Share": "percent", "Attendance": "percent", "Humidity": "percent", "Battery": "percent", "Interest": "percent",
+    "Weight": "in kg", "Height": "in cm", "Length": "in m", "Width": "in cm", "Size": "in cm", "Speed": "in km/h",
     "Temperature": "in °C", "Distance": "in km", "Fat": "in g", "Sugar": "in g", "Protein": "in g", "Energy": "in kcal",
     "Salt": "in g", "Storage": "in GB", "Duration": "in min", "Area": "in m²", "Pressure": "in bar", "Rain": "in mm",
     "Pulse": "in bpm", "Power": "in W", "Capacity": "in l", "Depth": "in m", "Data used": "in GB",
 }  # fmt: skip
+
+# headers of records that a question can name: "what is the price of ..."
+NOUNS = {
+    "Subject", "Date", "Size", "Price", "Rating", "Amount", "Phone", "Email", "Platform", "Status", "Score", "Owner", "Artist",
+    "Length", "Weather", "High", "Low", "Change", "Rent", "Points", "Rank", "Room", "Teacher", "Comment", "Total", "Dose",
+    "Grade", "Stars",
+    "Distance", "Payee", "Task", "Lesson",
+}  # fmt: skip
+# labels that are no nouns, or of no number: what else is asked for them
+ASKING_PLAIN = ("{l}?", "what does it say for {l}?", "what stands beside {l}?", "what is given for {l}?")
+PLAIN_LABELS = {
+    "Opens", "Closes", "Last seen", "Moved in", "Graduated", "Published", "Issued", "Expires", "Joined", "Best before", "Delivered",
+    "Starts on", "Signed", "From", "To", "Age", "Stock", "Unread", "Absent", "Tickets sold", "Savings", "Expenses", "Nationality",
+    "From city", "Ship to", "Change", "Cash", "Data used", "Interest", "Attendance",
+}  # fmt: skip
+
+
+def asking(kind: str, label: str) -> tuple[str, ...]:
+    """The wordings that ask for the value of a label of a kind."""
+    return ASKING_PLAIN if label in PLAIN_LABELS else ASKING[kind]
+
 
 TITLES = (
     "Receipt", "Invoice", "Menu", "Details", "Booking", "Overview", "Settings", "My account", "Welcome", "Order", "Summary",
@@ -170,7 +192,7 @@ TITLES = (
 )  # fmt: skip
 # what asks for the text at the top of a page
 ASKING_TITLES = {
-    "page": ("what is the title?", "title of the page?", "what is written at the top?", "heading?", "what is this page called?"),
+    "page": ("what is the title?", "title of the page?", "what is written at the top?", "what is this page called?"),
     "firm": ("which firm is this from?", "name of the company?", "what is the shop called?", "who made this page?",
              "which business is it?", "name of the shop at the top"),
     "place": ("which place is this about?", "what place stands at the top?", "title?", "where is this?"),
@@ -227,6 +249,8 @@ SYMBOLS = (
     "TKO",
     "VGT",
 )
+COUNTRIES = ("Austria", "Brazil", "Canada", "Chile", "Egypt", "Finland", "Ghana", "India", "Japan", "Kenya", "Mexico", "Norway",
+             "Peru", "Poland", "Spain", "Turkey", "Vietnam")  # fmt: skip
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (
     "January",

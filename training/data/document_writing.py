@@ -12,34 +12,49 @@ from training.data.document_sentences import SENTENCES
 from training.data.document_values import Values
 from training.data.table_archive import Table
 from training.data.table_lookups import speaks, titled, words_of
-from training.data.table_reasoning import number_in
+from training.data.table_reasoning import counted, number_in, sums_up
 
 _LONGEST = 26  # characters of a table's text on such a page
 _PHRASE = (4, 18)  # characters of a table's text that stands for a name of anything
 _WORDS = re.compile(r"[A-Za-z]{3}[A-Za-z .'&/-]*")
-_PLACE = re.compile(r"(\{\d\})")
-# what lists of made-up texts hold: names, and the kind of value beside each
+_SLOT = re.compile(r"(\{\d\})")
+# what lists of made-up texts hold: names, the kind of value beside each, and how both are asked for
 _LISTS = (
-    (words.THINGS, "amount"), (words.THINGS, "amount"), (words.THINGS, "number"), (words.EVENTS, "time"), (words.PLACES, "time"),
-    (words.PLACES, "number"), (words.PLACES, "measure"), (words.DAYS, "measure"), (words.DAYS, "time"),
-    (words.MONTHS, "number"), (words.LAST_NAMES, "number"), (words.LAST_NAMES, "phone"), (words.LAST_NAMES, "date"),
-    (words.EVENTS, "day"), (words.FIRST_NAMES, "percent"),
+    (words.THINGS, "amount", "amount"), (words.THINGS, "amount", "amount"), (words.THINGS, "number", "number"),
+    (words.EVENTS, "time", "time"), (words.PLACES, "time", "value"), (words.PLACES, "number", "number"),
+    (words.PLACES, "measure", "value"), (words.DAYS, "measure", "value"), (words.DAYS, "time", "value"),
+    (words.MONTHS, "number", "value"), (words.LAST_NAMES, "number", "value"), (words.LAST_NAMES, "phone", "phone"),
+    (words.LAST_NAMES, "date", "date"), (words.EVENTS, "day", "date"), (words.FIRST_NAMES, "percent", "value"),
 )  # fmt: skip
-# (wordings that ask for the value {v} of a name {e}, those that ask for the name); {h} is a header
-_OF_AMOUNTS = (
-    ("how much is the {e}?", "what does {e} cost?", "price of {e}", "{e}?", "how much do I pay for {e}?",
-     "what is the price of the {e}?"),
-    ("what costs {v}?", "which one is {v}?", "what can I get for {v}?", "{v} is the price of what?"),
-)  # fmt: skip
-_OF_TIMES = (
-    ("when is {e}?", "what time does {e} start?", "{e}?", "at what time is the {e}?", "{e} time"),
-    ("what is at {v}?", "what happens at {v}?", "what starts at {v}?", "{v}?"),
-)  # fmt: skip
-_OF_OTHERS = (
-    ("what is the value for {e}?", "{e}?", "what does it say for {e}?", "how much has {e}?", "what stands beside {e}?",
-     "how many {e}?"),
-    ("which one has {v}?", "what has {v}?", "{v}?", "which one is {v}?", "where does it say {v}?"),
-)  # fmt: skip
+# (wordings that ask for the value {v} of a name {e}, those that ask for the name)
+_OF_LISTS = {
+    "amount": (
+        ("how much is the {e}?", "what does {e} cost?", "price of {e}", "{e}?", "how much do I pay for {e}?",
+         "what is the price of the {e}?"),
+        ("what costs {v}?", "which one is {v}?", "what can I get for {v}?", "{v} is the price of what?"),
+    ),
+    "time": (
+        ("when is {e}?", "what time does {e} start?", "{e}?", "at what time is the {e}?", "{e} time"),
+        ("what is at {v}?", "what happens at {v}?", "what starts at {v}?", "{v}?"),
+    ),
+    "date": (
+        ("when is {e}?", "on which day is {e}?", "{e}?", "what date is given for {e}?", "{e} when?"),
+        ("what is on {v}?", "{v}?", "which one is on {v}?", "for what is {v} given?"),
+    ),
+    "phone": (
+        ("what is the number of {e}?", "how can I call {e}?", "{e}?", "phone of {e}", "which number has {e}?"),
+        ("whose number is {v}?", "{v}?", "who has {v}?", "who answers at {v}?"),
+    ),
+    "number": (
+        ("how many {e}?", "{e}?", "number of {e}?", "how many are there for {e}?", "count of {e}"),
+        ("of which are there {v}?", "which one has {v}?", "{v}?", "what is counted {v} times?"),
+    ),
+    "value": (
+        ("what is the value for {e}?", "{e}?", "what does it say for {e}?", "how much has {e}?", "what is given for {e}?"),
+        ("which one has {v}?", "what has {v}?", "{v}?", "which one is {v}?", "where does it say {v}?"),
+    ),
+}  # fmt: skip
+# the same of a table's columns; {h} is the header of what is asked for
 _OF_COLUMNS = (
     ("what is the {h} of {e}?", "{h} of {e}?", "what {h} has {e}?", "what is the {h} for {e}?", "{e} {h}",
      "which {h} belongs to {e}?", "{e}?"),
@@ -71,7 +86,7 @@ _TOTAL = (
 
 
 def phrases_of(tables: Iterable[Table]) -> tuple[str, ...]:
-    """The short texts of tables that can be names of anything, each once, in their order: letters alone."""
+    """The short texts of tables that can be names of anything, each once, in their order: words without figures."""
     texts = (text for table in tables for row in table.rows for text in row)
     fits = (text for text in texts if _PHRASE[0] <= len(text) <= _PHRASE[1] and _WORDS.fullmatch(text))
     return tuple(dict.fromkeys(fits))
@@ -157,12 +172,13 @@ class _Writer:
             others = [text for text in other.split("|") if text]
             if others and self.random.random() < 0.5:
                 chosen = self.random.choice(others)
-                self.ask((chosen,) if chosen.endswith("?") else words.ASKING[kind], shown, [name], l=chosen)
+                self.ask((chosen,) if chosen.endswith("?") else words.asking(kind, chosen), shown, [name], l=chosen)
             else:
-                self.ask(words.ASKING[kind], shown, [name], l=self.random.choice((label, label.lower())))
+                self.ask(words.asking(kind, label), shown, [name], l=self.random.choice((label, label.lower())))
 
     def records(self, lines: int) -> None:
-        kind, headed = self.random.choice(KINDS), self.random.random() < 0.4
+        kind = self.random.choice(KINDS)
+        headed = kind.alike or self.random.random() < 0.4
         records, fields = make_records(self.values, kind, min(lines, self.random.randint(2, 14)))
         added = self.content.block("headed" if headed else "records")
         heads = [Text(head, True) for _, head in kind.fields]
@@ -173,28 +189,31 @@ class _Writer:
             added.append(tuple(texts[field] for field in fields))
             for answer, key, wordings in kind.asked:
                 if {answer, key} <= {*fields}:
-                    by_head = self.random.random() < (0.4 if headed else 0.15)
-                    named = self.random.choice((texts[key].text, texts[key].text.lower()))
-                    said = {"k": named, "e": named, "h": heads[answer].text.lower()}
-                    self.ask(_BY_HEAD if by_head else wordings.split("|"), texts[answer], [texts[key]], **said)
+                    head, name = heads[answer], texts[key].text
+                    by_head = head.text in words.NOUNS and self.random.random() < (0.4 if headed else 0.15)
+                    said = {"k": name, "e": name, "h": head.text.lower()}
+                    named = [texts[key], head] if headed else [texts[key]]
+                    self.ask(_BY_HEAD if by_head else wordings.split("|"), texts[answer], named, **said)
 
     def entries(self, lines: int) -> None:
         if self.random.random() < 0.45 and self._table_list(self.random.choice(self.tables), lines):
             return
-        of, kind = self.random.choice(_LISTS)
+        of, kind, way = self.random.choice(_LISTS)
         if self.values.phrases and of in (words.THINGS, words.EVENTS) and self.random.random() < 0.5:
             of = self.random.sample(self.values.phrases, min(20, len(self.values.phrases)))
         names = self.random.sample(of, min(lines, len(of), self.random.randint(3, 14)))
         if of in (words.DAYS, words.MONTHS):
             names.sort(key=of.index)
-        shown = self._different(kind, len(names))
+        shown = [self.values.make(kind) for _ in names]
         further = None
-        if self.random.random() < 0.35:
+        if kind in ("amount", "time") and self.random.random() < 0.5:
             further = [self.values.make(self.random.choice(("small", "word", "code"))) for _ in names]
-        self._rows(names, shown, further, {"amount": _OF_AMOUNTS, "time": _OF_TIMES}.get(kind, _OF_OTHERS))
-        if kind == "amount" and self.random.random() < 0.5:
+        pairs = self._rows(names, shown, _OF_LISTS[way], further)
+        if further is None and kind in ("amount", "number", "percent"):
+            self._ask_ends(pairs)
+        if kind == "amount" and self.content.family == LIST and self.random.random() < 0.5:
             label = Text(self.random.choice(("Total", "TOTAL", "Sum", "Amount due")), True)
-            total = Text(self.values.make(kind), True)
+            total = Text(self.values.total(shown), True)
             self.content.blocks[-1].lines.append((label, total))
             self.ask(_TOTAL, total, [label])
 
@@ -214,37 +233,37 @@ class _Writer:
         header = Text(table.header[name], True), Text(table.header[value], True)
         headed = self.random.random() < 0.4 and sum(len(text.text) for text in header) < _LONGEST
         names, shown = ([row[column] for row in rows] for column in (name, value))
-        self._rows(names, shown, None, _OF_COLUMNS, header if headed else None, h=table.header[value])
+        pairs = self._rows(names, shown, _OF_COLUMNS, header=header if headed else None, h=table.header[value])
+        if counted(table.header[value]) == "amount" and not any(map(sums_up, names)):
+            self._ask_ends(pairs)
         return True
 
-    def _rows(self, names, shown, further, wordings, header=None, **words_in: str) -> None:
-        """Adds a line for each name, what is shown of it, and a further text where there is one; and what can be asked."""
-        added = self.content.block("rows")
+    def _rows(self, names, shown, wordings, further=None, header=None, **words_in: str) -> list[tuple[Text, Text]]:
+        """Adds a line for each name, what is shown of it, and a further text where there is one; and what can be asked. The names
+        and what is shown of them."""
+        added = self.content.block("headed" if header else "rows")
         turned = header is None and self.random.random() < 0.25  # names last
         if header:
             added.append(header)
-        texts = [(Text(name), Text(value)) for name, value in zip(names, shown, strict=True)]
-        for number, line in enumerate(texts):
-            first, last = reversed(line) if turned else line
+        pairs = [(Text(name), Text(value)) for name, value in zip(names, shown, strict=True)]
+        for number, (name, value) in enumerate(pairs):
+            first, last = (value, name) if turned else (name, value)
             added.append((first, last) if further is None else (first, Text(further[number]), last))
-        for name, value in texts:
-            said = {"e": self.random.choice((name.text, name.text.lower())), "v": value.text, **words_in}
-            self.ask(wordings[0], value, [name], **said)
-            self.ask(wordings[1], name, [value], **said)
-        numbers = [number_in(value) for value in shown]
-        if None not in numbers and len({unit for _, unit in numbers}) == 1 and len(numbers) > 2:
-            amounts = [number for number, _ in numbers]
-            for best, asked in ((max(amounts), MOST), (min(amounts), LEAST)):
-                if amounts.count(best) == 1:
-                    name, value = texts[amounts.index(best)]
-                    self.ask(asked, name, [value])
+            said = {"e": name.text, "v": value.text, **words_in}
+            self.ask(wordings[0], value, [name, *(header or ())], **said)
+            self.ask(wordings[1], name, [value, *(header or ())], **said)
+        return pairs
 
-    def _different(self, kind: str, count: int) -> list[str]:
-        found: dict[str, None] = {}
-        for _ in range(9 * count):
-            if len(found) < count:
-                found.setdefault(self.values.make(kind))
-        return [*found] + [self.values.make("small") for _ in range(count - len(found))]
+    def _ask_ends(self, pairs: Sequence[tuple[Text, Text]]) -> None:
+        """Asks which name has most and which has least, where nothing else on the page can be meant."""
+        numbers = [number_in(value.text) for _, value in pairs]
+        if self.content.family != LIST or len(pairs) < 3 or None in numbers or len({unit for _, unit in numbers}) > 1:
+            return
+        amounts = [number for number, _ in numbers]
+        for best, asked in ((max(amounts), MOST), (min(amounts), LEAST)):
+            if amounts.count(best) == 1:
+                name, value = pairs[amounts.index(best)]
+                self.ask(asked, name, [value])
 
     def sentences(self, lines: int) -> None:
         added, used = self.content.block("text"), set()
@@ -252,8 +271,8 @@ class _Writer:
             if self.random.random() < 0.3:
                 added.append(_filler(self.random))
             line: list[Text] = []
-            for part in _PLACE.split(template):
-                if not _PLACE.fullmatch(part):
+            for part in _SLOT.split(template):
+                if not _SLOT.fullmatch(part):
                     line += map(Text, part.split())
                     continue
                 kind, asked = places[int(part[1:-1])]

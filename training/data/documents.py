@@ -1,7 +1,8 @@
 """Everyday pages, such as bills, lists, settings and messages, with questions as people type them.
 
-They hold made-up texts, and some of real tables (WikiTableQuestions, as `training.data.tables` takes them); held-out pages hold
-texts of held-out tables and are drawn in fonts kept back from training.
+They hold made-up texts, and some of real tables (WikiTableQuestions, as `training.data.tables` takes them). The tables of held-out
+pages are held out, the made-up texts are those of all pages; held-out pages are drawn in fonts kept back from training, but for
+texts whose letters these have not.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from training.data.document_page import Page, room_of
 from training.data.document_writing import make_content, phrases_of
 from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Table, read_archive
+from training.data.table_lookups import words_of
 from training.data.table_style import TableStyle, covers, pick_style, vary
 from training.data.tables import TableOptions
 from training.world.canvas import CELL
@@ -103,14 +105,14 @@ def load_documents(
 
 def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
     content, page = drawing.made()
-    shown = [_folded(one.text) for one in page.placed]
+    shown = [words_of(one.text.text) for one in page.placed]
     asked, found = list(content.questions), []
     Random(drawing.seed).shuffle(asked)
     for one in asked:
         if len(found) == questions:
             break
-        # what is named stands once, and so does what nothing names
-        if any(shown.count(_folded(text)) > 1 for text in one.named or (one.answer,)):
+        # what is named stands once, also within others, and so does what nothing names
+        if any(sum(words_of(text.text) in other for other in shown) > 1 for text in one.named or (one.answer,)):
             continue
         boxes = _boxes(drawing, page, (one.answer,)), _boxes(drawing, page, one.named)
         if None in boxes:
@@ -121,10 +123,6 @@ def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
             )
         )
     return found
-
-
-def _folded(text: Text) -> str:
-    return text.text.lower().rstrip(":")
 
 
 def _boxes(drawing: _Drawing, page: Page, texts: Sequence[Text]) -> tuple[Box, ...] | None:

@@ -91,6 +91,17 @@ def number_in(text: str) -> tuple[float, str] | None:
     return float(whole.replace(",", "") + (part or "")), _MARKS.sub("", before + after)
 
 
+def counted(title: str) -> str:
+    """What the numbers below a header are: one of `WORDS`, or "label" where more of them is nothing."""
+    named = {"rank": _RANK, "label": _LABEL, "time": _TIME}
+    return next((kind for kind, pattern in named.items() if pattern.search(title)), "amount")
+
+
+def sums_up(text: str) -> bool:
+    """Whether a row that begins with this text sums others up."""
+    return _TOTAL.match(text) is not None
+
+
 def reasoned(
     task: Task, rows: Sequence[int], columns: Sequence[int], drawn: Set[TableCell], count: int, random: Random
 ) -> list[Reasoned]:
@@ -129,7 +140,7 @@ class _Page:
     @cached_property
     def entries(self) -> list[int]:
         """The rows without those that sum others up."""
-        return [row for row in self.rows if not any(_TOTAL.match(self.text(row, column)) for column in self.shown)]
+        return [row for row in self.rows if not any(sums_up(self.text(row, column)) for column in self.shown)]
 
     @cached_property
     def numbers(self) -> dict[int, list[float]]:
@@ -144,9 +155,7 @@ class _Page:
 
     def counts(self, column: int) -> str:
         """What the numbers of a column are: one of `WORDS`, or "label" where more of them is nothing."""
-        title = self.task.header[column]
-        named = {"rank": _RANK, "label": _LABEL, "time": _TIME}
-        return next((kind for kind, pattern in named.items() if pattern.search(title)), "amount")
+        return counted(self.task.header[column])
 
     @cached_property
     def amounts(self) -> list[int]:
