@@ -62,7 +62,7 @@ class Limits:
         picture_bytes: of one picture's file, downloaded or decoded.
         picture_pixels: of one picture, counted before it is decompressed.
         new_tokens: largest `max_new_tokens`.
-        seconds: largest `max_time`, and that of a request which names none; None for answers that take as long as they need.
+        seconds: that one answer may take, whatever longer `max_time` a request names; None for as long as it needs.
         fetch_seconds: for one download.
         private_addresses: whether URLs may lead to loopback, private and other addresses that are not on the internet.
     """
@@ -153,9 +153,8 @@ class EndpointHandler:
         ends = self.model.generation_config.eos_token_id
         ends = ends if isinstance(ends, list) else [ends]
         text = self.processor.decode(tokens, skip_special_tokens=True)
-        reason = "length" if len(tokens) >= options["max_new_tokens"] else "time" if "max_time" in options else "stop"
-        if int(tokens[-1]) in ends or any(stop in text for stop in stops):
-            reason = "stop"
+        stopped = int(tokens[-1]) in ends or any(stop in text for stop in stops)
+        cut = "length" if len(tokens) >= options["max_new_tokens"] else "time" if "max_time" in options else "stop"
         merge = self.model.config.vision_config.spatial_merge_size
         has_pictures = "image_grid_thw" in prompt
         cells = (prompt["image_grid_thw"].prod(-1) // merge**2).tolist() if has_pictures else []
@@ -165,7 +164,7 @@ class EndpointHandler:
             "all_visual_tokens": cells,
             "prompt_tokens": prompt["input_ids"].shape[1],
             "generated_tokens": len(tokens),
-            "finish_reason": reason,
+            "finish_reason": "stop" if stopped else cut,
         }
 
 

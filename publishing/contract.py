@@ -14,6 +14,7 @@ from publishing.files import (
     ALLOCATOR,
     ASSEMBLING,
     CARD,
+    CHAT_TEMPLATES,
     CODE_FILES,
     EXTRAS,
     MODEL_LOADERS,
@@ -230,8 +231,8 @@ def _card(folder: Path):
 
 def notes_of(folder: Path) -> list[str]:
     """What a reader of the check may want to know and what is not wrong."""
-    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    extra = sorted({*files} - {*files_of(folder)})
+    there = [*folder.iterdir(), *folder.glob(f"{CHAT_TEMPLATES}/*")]
+    extra = sorted({path.relative_to(folder).as_posix() for path in there} - {*files_of(folder), CHAT_TEMPLATES})
     text = (folder / CARD).read_text(encoding="utf-8")
     notes = [f"{name} is not in the list and stays here" for name in extra]
     if REPOSITORY in text:

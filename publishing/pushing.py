@@ -182,7 +182,7 @@ def _model_files(there) -> set[str]:
     """Files of a repository that a loader could take for parts of the model: none in a sub-folder but chat templates."""
     ours = (*CODE_FILES, ASSEMBLING)
     suffixes = (".json", ".jinja", ".safetensors", ".py", ".txt", *PICKLES)
-    read = (name for name in there if name.count("/") == name.startswith(f"{CHAT_TEMPLATES}/"))
+    read = (name for name in there if name.rpartition("/")[0] in ("", CHAT_TEMPLATES))
     return {name for name in read if name in ours or name.endswith(suffixes)}
 
 

@@ -1,5 +1,6 @@
 """Everyday pages: what stands on them, what is asked, and where the answer's ink is."""
 
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -13,11 +14,13 @@ from training.data.document_page import LAYOUTS, Page
 from training.data.document_records import KINDS, make_records
 from training.data.document_sentences import SENTENCES
 from training.data.document_values import Values
-from training.data.document_words import ASKING, LABELS, OTHER_VALUES
-from training.data.document_writing import LEAST, MOST, make_content, phrases_of
+from training.data.document_words import ASKING, LABELS, NOUNS, OTHER_VALUES, PLAIN_LABELS, asking
+from training.data.document_writing import LEAST, MOST, _Writer, make_content, phrases_of
 from training.data.documents import load_documents
 from training.data.table_archive import Table
-from training.data.table_style import pick_style
+from training.data.table_lookups import words_of
+from training.data.table_reasoning import number_in, numbers_in
+from training.data.table_style import pick_style, width_of
 from training.world.fonts import HELD_OUT_FONTS
 
 PHRASES = ("Oak gate", "Lilac", "Red sea")
@@ -145,14 +148,66 @@ def test_a_page_has_one_currency_and_one_way_to_write_dates():
 
 
 def test_a_total_is_the_sum_of_its_list():
-    assert {Values(Random(seed)).total(["$1.50", "2.25 kr", "1,000 €"]) for seed in range(99)} >= {
-        "$1,003.75",
-        "£1,004",
-    }
-    asked = {
-        one.named[0].text for content in contents(400) for one in content.questions if one.named and one.answer.strong
-    }
-    assert {"Total", "TOTAL", "Sum", "Amount due"} <= asked
+    assert {Values(Random(seed)).amount(1003.75) for seed in range(99)} >= {"$1,003.75", "£1,004"}
+    found = [
+        (content, one) for content in contents(400) for one in content.questions if one.named and one.answer.strong
+    ]
+    assert {"Total", "TOTAL", "Sum", "Amount due"} <= {one.named[0].text for _, one in found}
+    sums = 0
+    for content, one in found:
+        if content.family == LIST and one.named[0].text in ("Total", "TOTAL", "Sum", "Amount due"):
+            *lines, last = content.lines
+            assert last == (one.named[0], one.answer)
+            columns = [numbers_in(line[at].text for line in lines) for at in (0, -1)]
+            assert number_in(one.answer.text)[0] in [
+                pytest.approx(sum(column), abs=0.01) for column in columns if column
+            ]
+            sums += 1
+    assert sums > 3
+
+
+def test_columns_that_look_alike_stand_below_their_headers():
+    alike = [{head for _, head in kind.fields} for kind in KINDS if kind.alike]
+    assert len(alike) > 3
+    seen = 0
+    for content in contents(400):
+        for block in content.blocks if content.family == RECORDS else ():
+            headed = block.shape == "headed"
+            heads = {text.text for text in block.lines[0]} if headed else set()
+            seen += any(heads <= one and heads for one in alike)
+            asked = [one for one in content.questions if one.answer is not content.title]
+            assert all((len(one.named) == 2) == headed for one in asked), "a header is needed where there is one"
+    assert seen > 5
+    for kind in KINDS:
+        if kind.alike:
+            for seed in range(12):
+                writer = _Writer(Content(RECORDS), Values(Random(seed), PHRASES), [TABLE])
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr("training.data.document_writing.KINDS", (kind,))
+                    writer.records(5)
+                assert writer.content.blocks[0].shape == "headed"
+
+
+def test_most_and_least_are_asked_where_more_means_more():
+    ranks = Table(("Name", "Rank"), TABLE.rows)
+    sums = Table(("Name", "Points"), (*TABLE.rows, ("Total", "515")))
+    for table, asks in ((TABLE, True), (ranks, False), (sums, False)):
+        asked = set()
+        for seed in range(30):
+            writer = _Writer(Content(LIST), Values(Random(seed)), [table])
+            writer._table_list(table, 9)
+            asked |= {one.question.lower().rstrip("?") for one in writer.content.questions}
+        assert bool(asked & {text.rstrip("?") for text in (*MOST, *LEAST)}) == asks
+
+
+def test_lists_of_words_name_what_is_there():
+    labels = {label for found in LABELS.values() for label, _ in found}
+    assert {*OTHER_VALUES} <= labels
+    assert labels >= PLAIN_LABELS
+    assert {head for kind in KINDS for _, head in kind.fields} >= NOUNS
+    for kind in LABELS:
+        assert all("{l}" in wording for wording in asking(kind, "Opens"))
+    assert asking("time", "Opens") != asking("time", "Departure") == ASKING["time"]
 
 
 def test_phrases_are_short_texts_of_letters():
@@ -160,6 +215,50 @@ def test_phrases_are_short_texts_of_letters():
     assert phrases_of([Table(("a", "b"), rows)]) == ("Mill Lane", "Oak-tree")
     shown = {text.text for content in contents() for line in content.lines for text in line}
     assert {*PHRASES} <= shown
+
+
+def test_a_record_stands_whole_or_not_at_all():
+    """What is left of one would be taken for a part of the one above it."""
+    wide = Text("a name that is wider than the page is")
+    for layout in ("folded", "stacked", "cards"):
+        lines = [
+            (Text("Ada"), Text("sent"), Text("11")),
+            (Text("Ben"), wide, Text("22")),
+            (wide, Text("left"), Text("33")),
+        ]
+        page = page_of(layout, lines, room=(192, 160))
+        assert {one.text for one in page.placed[1:]} == {*lines[0]}, layout
+
+
+def test_a_mark_stands_right_behind_its_word():
+    """Without the space of a word, and never first in a line."""
+    line = tuple(map(Text, ["We", "met", "Anna", ",", "then", "Ben", ".", "All", "were", "there", "!", "Good", "."]))
+    for layout in ("prose", "bubbles", "bullets"):
+        placed = [one for one in page_of(layout, [line], room=(192, 160)).placed if one.text in line]
+        assert [one.text for one in placed] == [*line]
+        for before, one in pairwise(placed):
+            if one.text.text in ".,!":
+                assert (one.x, one.y) == (before.x + width_of(before.text.text, before.font), before.y)
+
+
+def test_bars_are_as_long_as_their_values():
+    lines = [(Text("Ada"), Text("10")), (Text("Ben"), Text("40")), (Text("Cleo"), Text("20"))]
+    lengths = [right - left for kind, (left, _, right, _) in page_of("bars", lines).shapes if kind == "bar"]
+    assert lengths[1] == pytest.approx(4 * lengths[0], abs=4)
+    assert lengths[1] == pytest.approx(2 * lengths[2], abs=4)
+
+
+def test_a_name_within_another_is_not_asked_by(small):
+    """`When did Anna write?` says not which, where Anna Keller wrote too."""
+    found = 0
+    for one in load_documents(str(small), "train", 2, pages=80, questions=20):
+        content, page = one.picture.made()
+        shown = [words_of(placed.text.text) for placed in page.placed]
+        (asked,) = [q for q in content.questions if (q.question, q.answer.text) == (one.question, one.answers[0])][:1]
+        for text in asked.named:
+            assert sum(words_of(text.text) in other for other in shown) == 1
+            found += 1
+    assert found > 50
 
 
 def test_a_block_without_room_leaves_nothing_behind():

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from training.data.document_content import Block, Content, Text
 from training.data.examples import Box
-from training.data.table_reasoning import number_in
+from training.data.table_reasoning import numbers_in
 from training.data.table_style import TableStyle, width_of
 from training.world.canvas import CELL
 
@@ -20,7 +20,7 @@ LAYOUTS = {
     "text": ("prose", "bubbles", "bullets"),
     "bar": ("apart", "beside"),
 }
-MARKS = (".", ",", ":", "!", "?")
+_MARKS = (".", ",", ":", "!", "?")
 
 
 @dataclass(frozen=True)
@@ -187,27 +187,24 @@ class Page:
 
     def _bars(self, lines) -> None:
         self.rules = ""
-        names = max(self._wide(texts[0]) for texts in lines)
-        for texts in lines:
-            left = self.margin + names + 4
-            length = self._bar(texts[-1], lines)
+        left = self.margin + max(self._wide(texts[0]) for texts in lines) + 4
+        for texts, length in zip(lines, self._lengths([texts[-1].text for texts in lines]), strict=True):
             top = self.top
             if self._line((texts[0], texts[-1]), [self.margin, left + length + 4]):
                 self.shapes.append(("bar", (left, top + 2, left + length, top + self.style.line() - 3)))
 
-    def _bar(self, text: Text, lines) -> int:
-        """How long the bar of a value is: as it is to the largest, or of any length where they can't be compared."""
-        values = [number_in(texts[-1].text) for texts in lines]
-        longest = max(5, self.width // 3)
-        if None in values or len({unit for _, unit in values}) > 1 or not any(value for value, _ in values):
-            return self.random.randint(4, longest)
-        return max(1, round(longest * number_in(text.text)[0] / max(value for value, _ in values)))
+    def _lengths(self, values: list[str]) -> list[int]:
+        """How long the bars of values are: as these are to the largest, or of any length where they can't be compared."""
+        numbers, longest = numbers_in(values), max(5, self.width // 3)
+        if not numbers or not max(numbers):
+            return [self.random.randint(4, longest) for _ in values]
+        return [max(1, round(longest * number / max(numbers))) for number in numbers]
 
     def _flow(self, texts, left: int, right: int) -> list[list[tuple[Text, int]]]:
         """The texts in lines from `left` to `right`."""
         space, rows, x = width_of(" ", self.style.body()) or 3, [[]], left
         for text in texts:
-            mark = text.text in MARKS  # stands right behind what it follows
+            mark = text.text in _MARKS  # stands right behind what it follows
             if x > left and not mark and x + self._wide(text) > right:
                 rows.append([])
                 x = left

@@ -30,10 +30,9 @@ class Values:
     def __init__(self, random: Random, phrases: Sequence[str] = ()):
         self.random, self.phrases, self._way = random, phrases, random.randrange(1 << 16)
 
-    def total(self, amounts: Sequence[str]) -> str:
-        """The sum of amounts of this page, as it writes them."""
-        figures = ("".join(sign for sign in amount if sign.isdigit() or sign == ".") for amount in amounts)
-        return _written(sum(map(float, figures)), self._way)
+    def amount(self, amount: float) -> str:
+        """An amount as this page writes them."""
+        return _written(amount, self._way)
 
     def make(self, kind: str) -> str:
         """A value of a kind in `ASKING`, but "state", in `SENTENCES` or in `KINDS`, or a number "in" a unit; `KeyError` for

@@ -52,7 +52,7 @@ LABELS = {
          "end of studies"), ("Renewal", "when is it renewed?|next payment"), ("Published", "when did it come out?|release date"),
         ("Date of birth", "birthday|when was the person born?"), ("Issued", "date of issue"), ("Expires",
          "expiry|until when is it valid?"),
-        ("Due date", "deadline|by when must it be paid?"), ("Order date", "when was it ordered?"), ("Joined", "member since"),
+        ("Due date", "deadline|by when must it be paid?"), ("Order date", "when was it ordered?"), ("Joined", "date of joining"),
         ("Best before", "until when can it be eaten?"), ("Delivered", "delivery day|when did it come?"), ("Next visit",
          "next appointment"),
         ("Date", "day of this page|when was this?"), ("Starts on", "first day"), ("Signed", "day of the signature"),
@@ -106,11 +106,11 @@ LABELS = {
          "storeys|how many storeys has it?"), ("Views", "how often was it seen?"),
         ("Members", "how many belong to it?"), ("Tickets sold", "sold tickets"), ("Unread", "new messages|how many are not read?"),
         ("Likes", "how many people like it?"), ("Absent", "how many are missing?"), ("Inhabitants",
-         "population|how many live there?"),
-        ("Guests", "people|how many come?"), ("Nights", "how long is the stay?"), ("Pages", "length of the document"),
+         "how many live there?"),
+        ("Guests", "people|how many come?"), ("Nights", "how long is the stay?"), ("Pages", "how long is the document?"),
         ("Visitors", "people who came"),
         ("Orders", "purchases"), ("Items", "things bought"), ("Points", "score"), ("Users", "people using it"), ("Downloads",
-         "times it was loaded"),
+         "how often was it loaded?"),
         ("Messages", "mails"), ("Steps", "how far was walked?"), ("Servings", "portions|how many people does it feed?"),
         ("Seats", "places"),
         ("Bedrooms", "rooms to sleep in"), ("Followers", "fans"), ("Employees", "staff|how many work there?"), ("Votes",
@@ -168,8 +168,7 @@ OTHER_VALUES = {
 NOUNS = {
     "Subject", "Date", "Size", "Price", "Rating", "Amount", "Phone", "Email", "Platform", "Status", "Score", "Owner", "Artist",
     "Length", "Weather", "High", "Low", "Change", "Rent", "Points", "Rank", "Room", "Teacher", "Comment", "Total", "Dose",
-    "Grade", "Stars",
-    "Distance", "Payee", "Task", "Lesson",
+    "Grade", "Stars", "Distance", "Payee", "Task", "Lesson",
 }  # fmt: skip
 # labels that are no nouns, or of no number: what else is asked for them
 ASKING_PLAIN = ("{l}?", "what does it say for {l}?", "what stands beside {l}?", "what is given for {l}?")

@@ -12,7 +12,7 @@ from training.data.document_sentences import SENTENCES
 from training.data.document_values import Values
 from training.data.table_archive import Table
 from training.data.table_lookups import speaks, titled, words_of
-from training.data.table_reasoning import counted, number_in, sums_up
+from training.data.table_reasoning import counted, numbers_in, sums_up
 
 _LONGEST = 26  # characters of a table's text on such a page
 _PHRASE = (4, 18)  # characters of a table's text that stands for a name of anything
@@ -26,38 +26,38 @@ _LISTS = (
     (words.MONTHS, "number", "value"), (words.LAST_NAMES, "number", "value"), (words.LAST_NAMES, "phone", "phone"),
     (words.LAST_NAMES, "date", "date"), (words.EVENTS, "day", "date"), (words.FIRST_NAMES, "percent", "value"),
 )  # fmt: skip
-# (wordings that ask for the value {v} of a name {e}, those that ask for the name)
+# (wordings that ask for the value {v} of a name {k}, those that ask for the name)
 _OF_LISTS = {
     "amount": (
-        ("how much is the {e}?", "what does {e} cost?", "price of {e}", "{e}?", "how much do I pay for {e}?",
-         "what is the price of the {e}?"),
+        ("how much is the {k}?", "what does {k} cost?", "price of {k}", "{k}?", "how much do I pay for {k}?",
+         "what is the price of the {k}?"),
         ("what costs {v}?", "which one is {v}?", "what can I get for {v}?", "{v} is the price of what?"),
     ),
     "time": (
-        ("when is {e}?", "what time does {e} start?", "{e}?", "at what time is the {e}?", "{e} time"),
+        ("when is {k}?", "what time does {k} start?", "{k}?", "at what time is the {k}?", "{k} time"),
         ("what is at {v}?", "what happens at {v}?", "what starts at {v}?", "{v}?"),
     ),
     "date": (
-        ("when is {e}?", "on which day is {e}?", "{e}?", "what date is given for {e}?", "{e} when?"),
+        ("when is {k}?", "on which day is {k}?", "{k}?", "what date is given for {k}?", "{k} when?"),
         ("what is on {v}?", "{v}?", "which one is on {v}?", "for what is {v} given?"),
     ),
     "phone": (
-        ("what is the number of {e}?", "how can I call {e}?", "{e}?", "phone of {e}", "which number has {e}?"),
+        ("what is the number of {k}?", "how can I call {k}?", "{k}?", "phone of {k}", "which number has {k}?"),
         ("whose number is {v}?", "{v}?", "who has {v}?", "who answers at {v}?"),
     ),
     "number": (
-        ("how many {e}?", "{e}?", "number of {e}?", "how many are there for {e}?", "count of {e}"),
+        ("how many {k}?", "{k}?", "number of {k}?", "how many are there for {k}?", "count of {k}"),
         ("of which are there {v}?", "which one has {v}?", "{v}?", "what is counted {v} times?"),
     ),
     "value": (
-        ("what is the value for {e}?", "{e}?", "what does it say for {e}?", "how much has {e}?", "what is given for {e}?"),
+        ("what is the value for {k}?", "{k}?", "what does it say for {k}?", "how much has {k}?", "what is given for {k}?"),
         ("which one has {v}?", "what has {v}?", "{v}?", "which one is {v}?", "where does it say {v}?"),
     ),
 }  # fmt: skip
 # the same of a table's columns; {h} is the header of what is asked for
 _OF_COLUMNS = (
-    ("what is the {h} of {e}?", "{h} of {e}?", "what {h} has {e}?", "what is the {h} for {e}?", "{e} {h}",
-     "which {h} belongs to {e}?", "{e}?"),
+    ("what is the {h} of {k}?", "{h} of {k}?", "what {h} has {k}?", "what is the {h} for {k}?", "{k} {h}",
+     "which {h} belongs to {k}?", "{k}?"),
     ("which one has the {h} {v}?", "who has {v}?", "which has {v}?", "what has the {h} {v}?", "{v} is the {h} of what?"),
 )  # fmt: skip
 _BY_HEAD = _OF_COLUMNS[0][:-1]  # without the name alone, which says not what is wanted
@@ -191,9 +191,9 @@ class _Writer:
                 if {answer, key} <= {*fields}:
                     head, name = heads[answer], texts[key].text
                     by_head = head.text in words.NOUNS and self.random.random() < (0.4 if headed else 0.15)
-                    said = {"k": name, "e": name, "h": head.text.lower()}
                     named = [texts[key], head] if headed else [texts[key]]
-                    self.ask(_BY_HEAD if by_head else wordings.split("|"), texts[answer], named, **said)
+                    said = _BY_HEAD if by_head else wordings.split("|")
+                    self.ask(said, texts[answer], named, k=name, h=head.text.lower())
 
     def entries(self, lines: int) -> None:
         if self.random.random() < 0.45 and self._table_list(self.random.choice(self.tables), lines):
@@ -211,9 +211,10 @@ class _Writer:
         pairs = self._rows(names, shown, _OF_LISTS[way], further)
         if further is None and kind in ("amount", "number", "percent"):
             self._ask_ends(pairs)
-        if kind == "amount" and self.content.family == LIST and self.random.random() < 0.5:
+        amounts = numbers_in(shown)
+        if kind == "amount" and amounts and self.content.family == LIST and self.random.random() < 0.5:
             label = Text(self.random.choice(("Total", "TOTAL", "Sum", "Amount due")), True)
-            total = Text(self.values.total(shown), True)
+            total = Text(self.values.amount(sum(amounts)), True)
             self.content.blocks[-1].lines.append((label, total))
             self.ask(_TOTAL, total, [label])
 
@@ -249,17 +250,16 @@ class _Writer:
         for number, (name, value) in enumerate(pairs):
             first, last = (value, name) if turned else (name, value)
             added.append((first, last) if further is None else (first, Text(further[number]), last))
-            said = {"e": name.text, "v": value.text, **words_in}
+            said = {"k": name.text, "v": value.text, **words_in}
             self.ask(wordings[0], value, [name, *(header or ())], **said)
             self.ask(wordings[1], name, [value, *(header or ())], **said)
         return pairs
 
     def _ask_ends(self, pairs: Sequence[tuple[Text, Text]]) -> None:
         """Asks which name has most and which has least, where nothing else on the page can be meant."""
-        numbers = [number_in(value.text) for _, value in pairs]
-        if self.content.family != LIST or len(pairs) < 3 or None in numbers or len({unit for _, unit in numbers}) > 1:
+        amounts = numbers_in(value.text for _, value in pairs)
+        if self.content.family != LIST or len(pairs) < 3 or amounts is None:
             return
-        amounts = [number for number, _ in numbers]
         for best, asked in ((max(amounts), MOST), (min(amounts), LEAST)):
             if amounts.count(best) == 1:
                 name, value = pairs[amounts.index(best)]

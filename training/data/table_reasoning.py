@@ -91,6 +91,12 @@ def number_in(text: str) -> tuple[float, str] | None:
     return float(whole.replace(",", "") + (part or "")), _MARKS.sub("", before + after)
 
 
+def numbers_in(texts: Iterable[str]) -> list[float] | None:
+    """The numbers that texts are, of one unit; None where one is none, or where units differ."""
+    found = [number_in(text) for text in texts]
+    return None if None in found or len({unit for _, unit in found}) > 1 else [number for number, _ in found]
+
+
 def counted(title: str) -> str:
     """What the numbers below a header are: one of `WORDS`, or "label" where more of them is nothing."""
     named = {"rank": _RANK, "label": _LABEL, "time": _TIME}
@@ -147,10 +153,9 @@ class _Page:
         """The numbers of the entries, in the columns that hold nothing else, of one unit, each shown whole."""
         found = {}
         for column in self.columns:
-            values = [number_in(self.text(row, column)) for row in self.entries]
-            whole = all((row, column) in self.drawn for row in self.entries)
-            if whole and None not in values and len({unit for _, unit in values}) == 1:
-                found[column] = [value for value, _ in values]
+            values = numbers_in(self.text(row, column) for row in self.entries)
+            if values and all((row, column) in self.drawn for row in self.entries):
+                found[column] = values
         return found
 
     def counts(self, column: int) -> str:
