@@ -10,6 +10,7 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from .attending import Allocation
 from .looking import Glance
+from .placement import uncompiled
 
 COARSE_FACTORS = (2, 4, 8)  # sides of an image over those of its coarse view
 
@@ -107,6 +108,7 @@ def coarse_grid(grid: tuple[int, int, int], budget: int, share: float) -> tuple[
     return None
 
 
+@uncompiled
 def coarse_view(pixel_values, grid: tuple[int, int, int], budget: int, share: float, visual) -> CoarseView | None:
     """The coarse view of one image, made from its own patches; `None` where the budget is too small for one, see `coarse_grid`.
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from .attending import choose_cells
+from .placement import uncompiled
 from .texture import cell_geometry
 
 # "auto" never drops a cell one of whose pixels differs from its surroundings by more than this, in any channel of [0, 1].
@@ -74,12 +75,14 @@ def patch_contrast(patches: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Ten
     return (span.amax(-1) * _IMAGE_STD).view(height, width)
 
 
+@uncompiled
 def with_patch_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[int, int]) -> Glance:
     """`glance` whose `contrast` is that of the patches, too, as "auto" promises it; `patches` as in `patch_contrast`."""
     seen = patch_contrast(patches, grid_hw).to(glance.contrast.device)
     return replace(glance, contrast=torch.maximum(glance.contrast, seen))
 
 
+@uncompiled
 def choose_to_encode(
     glance: Glance, grid: tuple[int, int, int], encode_ratio: float | str, budget: int, coverage_floor: float
 ) -> torch.Tensor | None:

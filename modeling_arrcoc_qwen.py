@@ -14,7 +14,7 @@ from torch import nn
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import TransformersKwargs
 
 from .attending import Allocation
 from .caching import (
@@ -34,7 +34,7 @@ from .layer import ARRCOCLayer
 from .participating import ParticipatoryScorer
 from .placement import check_filled, count_placeholders, replace_stray_placeholders
 from .placing import PlacingMixin
-from .seeing import SeeingMixin
+from .seeing import SeeingMixin, with_return_dict
 
 
 class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
@@ -55,7 +55,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         if isinstance(module, Float32Conv2d | NeutralLinear | ParticipatoryScorer | PerspectivalScorer):
             module.reset_parameters()  # through torch.nn.init, which leaves tensors from a checkpoint alone
 
-    @can_return_tuple
+    @with_return_dict
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,

@@ -10,6 +10,10 @@ IMAGE_INPUTS = ("image_grid_thw", "texture_images", "query_input_ids", "query_at
 _WITH_IMAGES = ("pixel_values", "encoded_images", *IMAGE_INPUTS)
 _WITH_VIDEOS = ("pixel_values_videos", "video_grid_thw")
 
+# For what chooses and places tokens: it hangs on values and sizes, and torch.compile traced it anew for every other prompt,
+# nine minutes long for a model of one layer. The vision tower and the language model are compiled.
+uncompiled = torch.compiler.disable
+
 
 @dataclass(frozen=True, eq=False)
 class ExpandedPrompt:
@@ -54,6 +58,7 @@ def image_runs(mm_token_type_ids: torch.Tensor, attention_mask: torch.Tensor | N
     return begins - rows, ends - begins  # starts count in the flat (batch * length) prompt
 
 
+@uncompiled
 def expand_prompt(
     input_ids, mm_token_type_ids, image_grid_thw, attention_mask, merge_size: int
 ) -> ExpandedPrompt | None:
@@ -110,6 +115,7 @@ def _check_runs(lengths: torch.Tensor, cells: torch.Tensor):
         )
 
 
+@uncompiled
 def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw, merge_size, image_token_counts):
     """(images,) placeholders of each image, read from the prompt where there is one.
 

@@ -3,17 +3,17 @@
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 
 import torch
-from transformers.utils import can_return_tuple
 
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
 from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
 from .encoding import CoarseView, EncodedImages, check_encoded, coarse_grid, coarse_view, encode_cells
 from .layer import ARRCOCLayer, ARRCOCOutput
 from .looking import Glance, choose_to_encode, with_patch_contrast
-from .placement import as_bytes, check_counts, check_images, merged_grids
+from .placement import as_bytes, check_counts, check_images, merged_grids, uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,22 @@ class Asked:
         return self.sizes[number] if self.counts is None else self.counts[number]
 
 
+def with_return_dict(method):
+    """A model's method that takes `return_dict`, as transformers' `can_return_tuple` makes it.
+
+    Not by that decorator itself: `torch.compile` counts together how often it compiled any function that stands in it, stock
+    Qwen3-VL's three among them, and with two more it gave up at the third prompt of another shape (`recompile_limit`).
+    """
+
+    @wraps(method)
+    def tuple_or_not(self, *args, return_dict: bool | None = None, **kwargs):
+        output = method(self, *args, **kwargs)
+        wanted = self.config.return_dict if return_dict is None else return_dict
+        return output if wanted or isinstance(output, tuple) else output.to_tuple()
+
+    return tuple_or_not
+
+
 class SeeingMixin:
     """The image half of `ARRCOCQwen3VLModel`."""
 
@@ -70,7 +86,7 @@ class SeeingMixin:
         stock = super().get_image_features
         return stock(pixel_values_videos, video_grid_thw, **video)
 
-    @can_return_tuple
+    @with_return_dict
     def get_image_features(
         self,
         pixel_values: torch.Tensor | None = None,
@@ -190,6 +206,7 @@ class SeeingMixin:
             for decision, view in zip(decisions, views, strict=True)
         ]
 
+    @uncompiled
     def _asked(
         self, image_grid_thw, image_token_counts, texture_images, query_input_ids, query_attention_mask,
         encode_ratio=None, allocation_mode=None,
@@ -219,6 +236,7 @@ class SeeingMixin:
             ids = ids.to(embed.weight.device)
         return embed(ids).detach()
 
+    @uncompiled
     def _look(self, asked: Asked, number: int, device, early: bool = False) -> Glance:
         if asked.texture_images is None:
             raise ValueError(
@@ -311,6 +329,7 @@ class SeeingMixin:
                 views.append(view)
         return views
 
+    @uncompiled
     def _decide(self, vision, asked: Asked, glances, views, skip_full: bool = True):
         sizes = [len(tokens) for tokens in vision.pooler_output]
         merger_inputs = vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
@@ -334,6 +353,7 @@ class SeeingMixin:
             outputs.append(self.arrcoc(None, grid, budget, merger_inputs[number].to(device), levels, query, glance))
         return outputs
 
+    @uncompiled
     def keep(self, vision_output, decisions: list[ARRCOCOutput | None], views: list[CoarseView | None] | None = None):
         """Replaces the features of every image in `vision_output` by the kept ones, and adds their offsets.
 

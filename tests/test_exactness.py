@@ -378,15 +378,38 @@ def test_prompts_as_embeddings_equal_prompts_as_tokens(tiny_model, make_inputs, 
     assert (with_ids - fresh.generate(**inputs, **options).logits[0]).abs().max() < TOLERANCE
 
 
+@torch.no_grad()
+def test_tuples_hold_what_named_outputs_hold(tiny_model, make_inputs, page, monkeypatch):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=10)
+    named = model.model(**inputs)
+    seen = model.model.get_image_features(
+        *(inputs[name] for name in ("pixel_values", "image_grid_thw", "texture_images", "query_input_ids")),
+        inputs["query_attention_mask"], inputs["image_token_counts"], return_dict=False,
+    )  # fmt: skip
+    assert type(seen) is tuple
+    for way in ("asked for", "configured"):
+        if way == "configured":
+            monkeypatch.setattr(model.config, "return_dict", False)
+        given = model.model(**inputs, **({"return_dict": False} if way == "asked for" else {}))
+        assert type(given) is tuple
+        assert torch.equal(given[0], named.last_hidden_state)
+    assert torch.equal(model.model(**inputs, return_dict=True).last_hidden_state, named.last_hidden_state)
+
+
 @pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "mode", [{}, {"encode_ratio": 0.5}, {"allocation_mode": "foveated"}], ids=["select", "two-stage", "foveated"]
+    "mode", [{}, {"encode_ratio": 0.5, "allocation_mode": "foveated"}], ids=["select", "foveated in two stages"]
 )
 def test_torch_compile_equals_eager_mode(mode, tiny_config, new_model, make_inputs, page, report):
     shallow = {"vision": {"depth": 1, "deepstack_visual_indexes": [0]}, "text": {"num_hidden_layers": 1}}
     model = new_model(tiny_config(**shallow))
+    torch._dynamo.reset()
     compiled = torch.compile(model, backend="aot_eager")  # inductor takes minutes on a CPU
-    inputs = make_inputs(page(), token_budget=10)
-    gap = difference(compiled(**inputs, **mode).logits, model(**inputs, **mode).logits)
-    assert report("compiled - eager mode", gap) < TOLERANCE
+    # as many shapes as would reach the limit, behind which all runs uncompiled, if stock's functions and ours shared it
+    shapes = {(64, 64): 10, (48, 64): 11, (96, 64): 9, (96, 128): 20}
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        for size, budget in shapes.items():
+            inputs = make_inputs(page(*size), token_budget=budget)
+            gap = difference(compiled(**inputs, **mode).logits, model(**inputs, **mode).logits)
+            assert report("compiled - eager mode", gap) < TOLERANCE
