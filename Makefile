@@ -39,13 +39,13 @@ app-test: $(VENV)/.app $(VENV)/.dev
 	which chromium chromium-browser google-chrome | grep -q . || apt-get install -y -qq chromium > /dev/null 2>&1 \
 	    || $(BIN)/playwright install --with-deps chromium \
 	    || echo 'no browser to be had: its tests are skipped'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_app.py tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_app.py tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
 
 docs-test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
 
 lmms-test: $(VENV)/.dev $(LMMS)
-	OMP_NUM_THREADS=1 ARRCOC_LMMS=$(CURDIR)/$(LMMS) $(BIN)/python -m pytest tests/test_lmms.py
+	OMP_NUM_THREADS=1 ARRCOC_LMMS=$(CURDIR)/$(LMMS) $(BIN)/python -m pytest -n 2 tests/test_lmms.py
 
 matrix: $(VENV)/.dev
 	$(BIN)/python dev/matrix.py

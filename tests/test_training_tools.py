@@ -102,7 +102,7 @@ def test_the_training_of_a_base_says_what_it_can_not_begin_with(said, tmp_path, 
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_and_leaves_its_state(tmp_path, monkeypatch):
-    smoke = ["--smoke", "--out", str(tmp_path), "--save-every", "1", "--evaluate-every", "99", "--steps"]
+    smoke = ["--smoke", "--float32", "--out", str(tmp_path), "--save-every", "1", "--evaluate-every", "99", "--steps"]
     train_base.main([*smoke, "1"])
     before = (tmp_path / "state.pt").read_bytes()
     honest = train_base.letter_loss

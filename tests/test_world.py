@@ -480,7 +480,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage, monkeypatch)
             (killed / "state.pt").write_bytes((whole / "state.pt").read_bytes())
 
     monkeypatch.setattr(train_base.Trainer, "save", save_and_keep_the_second_step)
-    smoke = ["--smoke", "--stage", stage, "--save-every", "2", "--steps"]
+    smoke = ["--smoke", "--float32", "--stage", stage, "--save-every", "2", "--steps"]
     history = train_base.main([*smoke, "3", "--out", str(whole)])
     logged = (whole / "metrics.jsonl").read_text()  # it was killed in the middle of a line of the third step
     (killed / "metrics.jsonl").write_text(logged[:-20])
@@ -500,7 +500,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage, monkeypatch)
 
 def test_the_language_stage_leaves_what_allocators_read_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(train_base, "export", _no_export)
-    history = train_base.main(["--smoke", "--stage", "language", "--steps", "2", "--seed", "3", "--out", str(tmp_path)])
+    history = train_base.main(
+        ["--smoke", "--float32", "--stage", "language", "--steps", "2", "--seed", "3", "--out", str(tmp_path)]
+    )
     assert {"loss", "asked", "pointers"} <= history[0].keys()
     assert not {"glyphs", "keys"} & history[0].keys()
     after = torch.load(tmp_path / "state.pt", weights_only=True)["model"]
@@ -514,7 +516,7 @@ def test_a_run_that_reaches_the_language_stage_freezes_what_allocators_read(tmp_
     monkeypatch.setattr(train_base.Trainer, "evaluate", lambda trainer, pages: 1.0)
     reached, run = [], train_base.run
     monkeypatch.setattr(train_base, "run", lambda trainer: (run(trainer), reached.append(trainer))[0])
-    history = train_base.main(["--smoke", "--stage", "world", "--steps", "3", "--out", str(tmp_path)])
+    history = train_base.main(["--smoke", "--float32", "--stage", "world", "--steps", "3", "--out", str(tmp_path)])
     assert reached[0].stages[reached[0].stage].name == "language"
     assert ["glyphs" in metrics for metrics in history] == [True, True, False]
     assert not any(p.requires_grad for p in reached[0].model.model.visual.parameters())
@@ -528,7 +530,8 @@ def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path):
 def test_begin_takes_the_weights_and_heads_of_a_folder(tmp_path, monkeypatch):
     folder = tmp_path / "first" / "export"
     smoke = ["--smoke", "--stage", "letters", "--steps", "1"]
-    train_base.main([*smoke, "--out", str(tmp_path / "first")])
+    train_base.main([*smoke, "--out", str(tmp_path / "first")])  # in bfloat16, as nothing else here
+    smoke.append("--float32")
     monkeypatch.setattr(train_base, "export", _no_export)  # once is enough
     begun, run = [], train_base.run
 

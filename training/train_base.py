@@ -35,7 +35,7 @@ class Trainer:
         self.options, self.stages = options, stages
         self.rank, self.processes = parallel.start()
         self.device = torch.device("cuda", self.rank) if torch.cuda.is_available() else torch.device("cpu")
-        self.dtype = torch.bfloat16
+        self.dtype = torch.float32 if options.float32 else torch.bfloat16
         self.model = build_model(options.seed).to(self.device).train()
         self.glyph_head = GlyphHead(self.model.config.text_config.hidden_size).to(self.device)
         self.step, self.stage, self.cooling_since = 0, self.first_stage(), None
@@ -244,6 +244,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--compile", action="store_true", help="batched attention and compiled layers: twice as fast on a CPU"
     )
+    parser.add_argument("--float32", action="store_true", help="not bfloat16, which some CPUs only imitate, slowly")
     parser.add_argument("--smoke", action="store_true", help="four small steps, to see that everything runs")
     options = parser.parse_args(arguments)
     if options.smoke:
