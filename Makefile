@@ -18,7 +18,7 @@ QUESTION ?=
 $(foreach name,IMAGE QUESTION BUDGET MODEL DATA GEOMETRY EVALUATED,$(eval override $(name) := $$(value $(name))))
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: demo app test app-test docs-test lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
+.PHONY: demo app test app-test docs-test lmms lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image $(call quoted,$(IMAGE)) $(if $(QUESTION),--question $(call quoted,$(QUESTION))) \
@@ -27,8 +27,10 @@ demo: $(VENV)/.installed
 app: $(VENV)/.app
 	$(BIN)/python -m demo.app --model $(call quoted,$(MODEL))
 
+# with lmms-eval's own command, too, where `make lmms` has set it up
 test: $(VENV)/.dev $(TORCHVISION)
-	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) ARRCOC_LMMS=$(wildcard $(CURDIR)/$(LMMS)) \
+	    $(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -39,13 +41,15 @@ app-test: $(VENV)/.app $(VENV)/.dev
 	which chromium chromium-browser google-chrome | grep -q . || apt-get install -y -qq chromium > /dev/null 2>&1 \
 	    || $(BIN)/playwright install --with-deps chromium \
 	    || echo 'no browser to be had: its tests are skipped'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_app.py tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
 
 docs-test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
 
+lmms: $(LMMS)
+
 lmms-test: $(VENV)/.dev $(LMMS)
-	OMP_NUM_THREADS=1 ARRCOC_LMMS=$(CURDIR)/$(LMMS) $(BIN)/python -m pytest -n 2 tests/test_lmms.py
+	OMP_NUM_THREADS=1 ARRCOC_LMMS=$(CURDIR)/$(LMMS) $(BIN)/python -m pytest tests/test_lmms.py
 
 matrix: $(VENV)/.dev
 	$(BIN)/python dev/matrix.py
