@@ -234,7 +234,7 @@ class SeeingMixin:
         ids = asked.query_input_ids[number][asked.query_attention_mask[number].bool()]
         if embed.weight.device.type != "meta":
             ids = ids.to(embed.weight.device)
-        return embed(ids).detach()
+        return embed(ids[None])[0].detach()  # hooks of embeddings, such as NEFTune's, expect a batch
 
     @uncompiled
     def _look(self, asked: Asked, number: int, device, early: bool = False) -> Glance:

@@ -99,6 +99,28 @@ class Pages(torch.utils.data.Dataset):
         return {"picture": self.rows[number][0], "question": self.rows[number][1]}
 
 
+def test_hooks_of_the_embeddings_see_batches(model, batch):
+    seen = []
+    expected = model(**batch).logits
+    hook = model.get_input_embeddings().register_forward_hook(lambda module, given, out: seen.append(out.ndim))
+    try:
+        assert torch.equal(model(**batch).logits, expected)
+    finally:
+        hook.remove()
+    assert seen == [3] * (1 + 3)  # the prompt, and the question to each picture
+
+
+def test_trainer_with_noise_on_the_embeddings(model, batch, tmp_path):
+    rows = torch.utils.data.Subset([batch], [0])
+    options = TrainingArguments(
+        tmp_path, max_steps=1, per_device_train_batch_size=1, neftune_noise_alpha=5.0, remove_unused_columns=False,
+        report_to="none", use_cpu=True, save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    own = copy.deepcopy(model)
+    result = Trainer(own, options, train_dataset=rows, data_collator=lambda rows: rows[0]).train()
+    assert result.training_loss > 0
+
+
 def test_trainer_learns_and_resumes_to_the_same_weights(model, page, make_inputs, tmp_path):
     def collate(rows):
         inputs = make_inputs([row["picture"] for row in rows], [row["question"] for row in rows], token_budget=6)
