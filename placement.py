@@ -10,8 +10,8 @@ IMAGE_INPUTS = ("image_grid_thw", "texture_images", "query_input_ids", "query_at
 _WITH_IMAGES = ("pixel_values", "encoded_images", *IMAGE_INPUTS)
 _WITH_VIDEOS = ("pixel_values_videos", "video_grid_thw")
 
-# For what chooses and places tokens: it hangs on values and sizes, and torch.compile traced it anew for every other prompt,
-# nine minutes long for a model of one layer. The vision tower and the language model are compiled.
+# For what chooses and places tokens: it hangs on values and sizes, and torch.compile would trace it anew, for minutes, when these
+# change (dev/LOG.md). The vision tower and the language model are compiled.
 uncompiled = torch.compiler.disable
 
 
