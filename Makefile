@@ -2,6 +2,9 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --no-compile
+# two workers, each with one end of the list: what a file's tests share is made once, and who is done takes from the other
+TWO := -n 2 --dist worksteal
 TORCH := torch==2.13.0
 TORCHVISION := .torchvision/0.28.0
 LMMS := .lmms/0.7.3
@@ -30,18 +33,18 @@ app: $(VENV)/.app
 # with lmms-eval's own command, too, where `make lmms` has set it up
 test: $(VENV)/.dev $(TORCHVISION)
 	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) ARRCOC_LMMS=$(wildcard $(CURDIR)/$(LMMS)) \
-	    $(BIN)/python -m pytest -n 2
+	    $(BIN)/python -m pytest $(TWO)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 app-test: $(VENV)/.app $(VENV)/.dev
-	$(BIN)/pip install --quiet 'playwright>=1.50'
+	$(PIP) 'playwright>=1.50'
 	which chromium chromium-browser google-chrome | grep -q . || apt-get install -y -qq chromium > /dev/null 2>&1 \
 	    || $(BIN)/playwright install --with-deps chromium \
 	    || echo 'no browser to be had: its tests are skipped'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
 
 docs-test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
@@ -92,27 +95,27 @@ clean:
 # The CPU build of torch comes first: a looser requirement would bring several GB of CUDA. MAKE_TORCH=torch for a GPU.
 $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet $(or $(MAKE_TORCH),$(TORCH))
-	$(BIN)/pip install --quiet -e '.[demo]'
+	$(PIP) $(or $(MAKE_TORCH),$(TORCH))
+	$(PIP) -e '.[demo]'
 	touch $@
 
 $(VENV)/.app: $(VENV)/.installed
-	$(BIN)/pip install --quiet -e '.[app]'
+	$(PIP) -e '.[app]'
 	touch $@
 
 $(VENV)/.train: $(VENV)/.installed
-	$(BIN)/pip install --quiet -e '.[train,eval]'
+	$(PIP) -e '.[train,eval]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.train
-	$(BIN)/pip install --quiet -e '.[dev,quant]'
+	$(PIP) -e '.[dev,quant]'
 	touch $@
 
 # Video needs torchvision, which has no CPU build for this torch; its wheel without dependencies is enough for the tests.
 $(TORCHVISION): $(VENV)/.installed
-	$(BIN)/pip install --quiet --no-deps --target $@ torchvision==0.28.0
+	$(PIP) --no-deps --target $@ torchvision==0.28.0
 
 # lmms-eval asks for CUDA's torch and more; these are enough for its command on a local task.
 $(LMMS): $(VENV)/.installed
-	$(BIN)/pip install --quiet --no-deps --target $@ lmms-eval==0.7.3 chardet colorama DataProperty loguru lxml mbstrdecoder \
+	$(PIP) --no-deps --target $@ lmms-eval==0.7.3 chardet colorama DataProperty loguru lxml mbstrdecoder \
 	    pathvalidate portalocker pytablewriter pytz sacrebleu sqlitedict tabledata tabulate tcolorpy tenacity typepy

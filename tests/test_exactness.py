@@ -399,9 +399,11 @@ def test_tuples_hold_what_named_outputs_hold(tiny_model, make_inputs, page, monk
 @pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "mode", [{}, {"encode_ratio": 0.5, "allocation_mode": "foveated"}], ids=["select", "foveated in two stages"]
+    ("mode", "count"),
+    [({}, 4), ({"encode_ratio": 0.5, "allocation_mode": "foveated"}, 2)],
+    ids=["select", "foveated in two stages"],
 )
-def test_torch_compile_equals_eager_mode(mode, tiny_config, new_model, make_inputs, page, report):
+def test_torch_compile_equals_eager_mode(mode, count, tiny_config, new_model, make_inputs, page, report):
     shallow = {"vision": {"depth": 1, "deepstack_visual_indexes": [0]}, "text": {"num_hidden_layers": 1}}
     model = new_model(tiny_config(**shallow))
     torch._dynamo.reset()
@@ -409,7 +411,7 @@ def test_torch_compile_equals_eager_mode(mode, tiny_config, new_model, make_inpu
     # as many shapes as would reach the limit, behind which all runs uncompiled, if stock's functions and ours shared it
     shapes = {(64, 64): 10, (48, 64): 11, (96, 64): 9, (96, 128): 20}
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-        for size, budget in shapes.items():
+        for size, budget in list(shapes.items())[:count]:
             inputs = make_inputs(page(*size), token_budget=budget)
             gap = difference(compiled(**inputs, **mode).logits, model(**inputs, **mode).logits)
             assert report("compiled - eager mode", gap) < TOLERANCE
