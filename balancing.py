@@ -52,7 +52,7 @@ def scene_features(scores: Mapping[str, torch.Tensor], budget: int) -> torch.Ten
     """(13,) statistics of the score maps and the log share of cells that the budget pays for."""
     maps = [scores[name] for name in SCORES]
     rows = [torch.stack([m.mean(), m.std(correction=0), m.amax(), spread(m)]) for m in maps]
-    return torch.cat([*rows, maps[0].new_tensor([math.log(budget / maps[0].numel())])])
+    return torch.cat([*rows, maps[0].new_full((1,), math.log(budget / maps[0].numel()))])
 
 
 def scene_prior(scores: Mapping[str, torch.Tensor], budget: int) -> torch.Tensor:

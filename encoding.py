@@ -1,7 +1,8 @@
 """What the vision tower is given: some cells of an image, a coarse view beside them, or nothing again."""
 
 import weakref
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,18 +131,18 @@ def coarse_view(pixel_values, grid: tuple[int, int, int], budget: int, share: fl
     size = (rows * merge * patch, columns * merge * patch)
     small = F.interpolate(picture, size, mode="bicubic", antialias=True).clamp(picture.amin(), picture.amax())
     small = small.view(frames, -1, rows, merge, patch, columns, merge, patch).permute(2, 5, 3, 6, 1, 0, 4, 7)
-    row, column = torch.arange(rows), torch.arange(columns)
+    up_to = partial(torch.arange, device=pixel_values.device)
+    row, column = up_to(rows), up_to(columns)
     # the cell whose middle lies at, or just above and left of, the middle of what a coarse token covers
     row, column = ((2 * row + 1) * height - rows) // (2 * rows), ((2 * column + 1) * width - columns) // (2 * columns)
-    places = torch.cartesian_prod(torch.zeros(1, dtype=torch.long), row, column)
-    of_row, of_column = torch.arange(height) * rows // height, torch.arange(width) * columns // width
-    device = pixel_values.device
+    places = torch.cartesian_prod(up_to(1), row, column)
+    of_row, of_column = up_to(height) * rows // height, up_to(width) * columns // width
     return CoarseView(
         factor=factor,
         pixel_values=small.reshape(rows * columns * merge**2, -1).to(pixel_values.dtype),
         grid=(1, rows * merge, columns * merge),
-        positions=places.to(device),
-        covers=(of_row[:, None] * columns + of_column).flatten().to(device),
+        positions=places,
+        covers=(of_row[:, None] * columns + of_column).flatten(),
     )
 
 
@@ -225,6 +226,20 @@ class EncodedImages:
         )
 
 
+def only_source(mm_encoder_outputs: dict | None, encoded_images) -> dict:
+    """A copy of `mm_encoder_outputs`.
+
+    Raises:
+        ValueError: `encoded_images` are there, too, and one of both would not be used.
+    """
+    if mm_encoder_outputs and encoded_images is not None:
+        raise ValueError(
+            "mm_encoder_outputs and encoded_images are both there; pass one of them: what stands in the prompt, or images that "
+            "are still to be asked"
+        )
+    return dict(mm_encoder_outputs or {})
+
+
 def check_encoded(encoded_images, image_grid_thw) -> None:
     """Refuses what is no `EncodedImages`, or comes with a prompt that shows none or another number of images.
 
@@ -233,7 +248,8 @@ def check_encoded(encoded_images, image_grid_thw) -> None:
     """
     if encoded_images is None:
         return
-    if not isinstance(encoded_images, EncodedImages):
+    # not by its class, of which each repository that is loaded from the Hub has its own
+    if not all(hasattr(encoded_images, each.name) for each in fields(EncodedImages)):
         raise ValueError(f"encoded_images is a {type(encoded_images).__name__}; pass what encode_images() returned")
     if image_grid_thw is None:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Stage 1: what a look at the raw image tells, before the vision tower has seen a patch of it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -82,19 +83,29 @@ def with_patch_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[in
     return replace(glance, contrast=torch.maximum(glance.contrast, seen))
 
 
+def count_inked(glances: Sequence[Glance]) -> list[int]:
+    """How many cells of each image `EMPTY_CONTRAST` does not call empty, read from the device in one go."""
+    return torch.stack([(glance.contrast > EMPTY_CONTRAST).sum() for glance in glances]).tolist() if glances else []
+
+
 @uncompiled
 def choose_to_encode(
-    glance: Glance, grid: tuple[int, int, int], encode_ratio: float | str, budget: int, coverage_floor: float
+    glance: Glance,
+    grid: tuple[int, int, int],
+    encode_ratio: float | str,
+    budget: int,
+    coverage_floor: float,
+    inked: int | None = None,
 ) -> torch.Tensor | None:
     """(M,) raster index of the cells that the vision tower encodes, `budget` of them at least; `None` for all.
 
     A share is taken by early relevance, with the coverage floor. "auto" takes every cell that `EMPTY_CONTRAST` does not
-    call empty, whatever is asked.
+    call empty, whatever is asked: `inked` of them (see `count_inked`), which is read where it is not given.
     """
     cells = math.prod(grid)
     if isinstance(encode_ratio, str):  # "auto"
         told = glance.contrast.flatten() > EMPTY_CONTRAST
-        count = max(int(told.sum()), budget)
+        count = max(count_inked([glance])[0] if inked is None else inked, budget)
         scores = torch.where(told, torch.inf, glance.information.flatten())
         kept = choose_cells(scores, grid, count, 0.0)
     else:

@@ -27,7 +27,7 @@ from .caching import (
 )
 from .checkpoint import check_loaded
 from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt
-from .encoding import EncodedImages
+from .encoding import EncodedImages, only_source
 from .generating import GeneratingMixin
 from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
@@ -82,7 +82,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         if not torch.compiler.is_compiling():  # which would trace how names are compared
             refuse_misspelt(kwargs)
         check_spending(encode_ratio, allocation_mode)
-        mm_encoder_outputs = dict(mm_encoder_outputs or {})
+        mm_encoder_outputs = only_source(mm_encoder_outputs, encoded_images)
         if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
             mm_encoder_outputs = self._encode_prompt(
                 (input_ids, attention_mask, image_token_counts),

@@ -1,7 +1,7 @@
 """From pixels to what fills the image placeholders: look, encode, decide, keep."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
@@ -12,7 +12,7 @@ from .attending import Allocation, apply_to_deepstack, apply_to_tokens
 from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
 from .encoding import CoarseView, EncodedImages, check_encoded, coarse_grid, coarse_view, encode_cells
 from .layer import ARRCOCLayer, ARRCOCOutput
-from .looking import Glance, choose_to_encode, with_patch_contrast
+from .looking import Glance, choose_to_encode, count_inked, with_patch_contrast
 from .placement import as_bytes, check_counts, check_images, merged_grids, uncompiled
 
 
@@ -24,15 +24,14 @@ class Asked:
         grids: (t, h, w) merged grid of each image.
         counts: tokens to keep of each image, or `None` for all of all images.
         texture_images: (images, 3, S, S) uint8.
-        query_input_ids, query_attention_mask: (images, Tq), the question to each image, on the CPU.
+        questions: ids of the question to each image, where the embeddings are; `None` for none.
         encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them.
     """
 
     grids: list[tuple[int, int, int]]
     counts: list[int] | None
     texture_images: torch.Tensor | None
-    query_input_ids: torch.Tensor | None
-    query_attention_mask: torch.Tensor | None
+    questions: Sequence[torch.Tensor] | None
     encode_ratio: float | str
     allocation_mode: str
 
@@ -222,26 +221,31 @@ class SeeingMixin:
         check_images(len(grids), texture_images, query_input_ids, query_attention_mask)
         ratio = check_encode_ratio(self.config.encode_ratio if encode_ratio is None else encode_ratio)
         mode = check_allocation_mode(self.config.allocation_mode if allocation_mode is None else allocation_mode)
-        # to the host in one go: each question has a length of its own, which a GPU would be waited for
-        if query_input_ids is not None:
-            query_input_ids, query_attention_mask = query_input_ids.cpu(), query_attention_mask.cpu()
-        return Asked(grids, counts, texture_images, query_input_ids, query_attention_mask, ratio, mode)
+        return Asked(grids, counts, texture_images, self._questions(query_input_ids, query_attention_mask), ratio, mode)
+
+    def _questions(self, ids: torch.Tensor | None, mask: torch.Tensor | None) -> Sequence[torch.Tensor] | None:
+        # to the host and back in one go: each question has a length of its own, which a GPU would be waited for
+        if ids is None or mask is None:
+            return None
+        ids, mask = ids.cpu(), mask.cpu().bool()
+        device = self.get_input_embeddings().weight.device  # "meta" where the weight is offloaded
+        words = ids[mask] if device.type == "meta" else ids[mask].to(device)
+        return words.split(mask.sum(-1).tolist())
 
     def _query(self, asked: Asked, number: int) -> torch.Tensor:
         embed = self.get_input_embeddings()
-        if asked.query_input_ids is None or asked.query_attention_mask is None:
+        if asked.questions is None:
             return torch.zeros(0, embed.weight.shape[-1])  # the weight itself may be offloaded
-        ids = asked.query_input_ids[number][asked.query_attention_mask[number].bool()]
-        if embed.weight.device.type != "meta":
-            ids = ids.to(embed.weight.device)
-        return embed(ids[None])[0].detach()  # hooks of embeddings, such as NEFTune's, expect a batch
+        return embed(asked.questions[number][None])[
+            0
+        ].detach()  # hooks of embeddings, such as NEFTune's, expect a batch
 
     @uncompiled
     def _look(self, asked: Asked, number: int, device, early: bool = False) -> Glance:
         if asked.texture_images is None:
             raise ValueError(
-                "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor, or pass "
-                "as many placeholders as the image has cells"
+                "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor and "
+                "pass on all that it returns, or pass as many placeholders as the image has cells"
             )
         device = self._scoring_device(device)
         glance = self.arrcoc.look(asked.texture_images[number].to(device), asked.grids[number])
@@ -261,7 +265,7 @@ class SeeingMixin:
                 f"pixel_values holds {len(pixel_values)} patches, but image_grid_thw lists {sum(sizes)}; pass both as one "
                 "processor call returns them"
             )
-        patches = pixel_values.split(sizes)
+        patches, share = pixel_values.split(sizes), self.config.coarse_view_share
         glances: list[Glance | None] = [None] * len(asked.grids)
         views: list[CoarseView | None] = [None] * len(asked.grids)
         for number, grid in enumerate(asked.grids):
@@ -270,22 +274,32 @@ class SeeingMixin:
                 continue
             by_question = asked.encode_ratio not in (1.0, "auto")
             glance = self._look(asked, number, pixel_values.device, early=by_question)
-            fine = 0 if full else asked.budget(number)
             if asked.allocation_mode == "foveated" and not full:
-                view = coarse_view(patches[number], grid, fine, self.config.coarse_view_share, self.visual)
-                views[number], fine = view, fine - (0 if view is None else len(view))
+                views[number] = coarse_view(patches[number], grid, asked.budget(number), share, self.visual)
             if asked.encode_ratio == "auto":
                 glance = with_patch_contrast(glance, patches[number], grid[1:])
-            if asked.encode_ratio != 1.0 and not (full and asked.counts):
-                least, floor = fine or 1, self.config.coverage_floor
-                glance = replace(glance, cells=choose_to_encode(glance, grid, asked.encode_ratio, least, floor))
             glances[number] = replace(glance, canvas=None)
+        glances = self._choose_to_encode(asked, glances, views)
         cells = [None if glance is None else glance.cells for glance in glances]
         vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)
         return EncodedImages(
             vision, glances, views, image_grid_thw, asked.texture_images, asked.encode_ratio, asked.allocation_mode,
             weakref.ref(self),
         )  # fmt: skip
+
+    def _choose_to_encode(self, asked: Asked, glances, views) -> list[Glance | None]:
+        """The glances with the `cells` that the vision tower encodes."""
+        ratio, floor, chosen = asked.encode_ratio, self.config.coverage_floor, list(glances)
+        if ratio == 1.0:
+            return chosen
+        partial = [n for n, seen in enumerate(glances) if seen is not None and not (asked.is_full(n) and asked.counts)]
+        inked = count_inked([glances[n] for n in partial]) if ratio == "auto" else [None] * len(partial)
+        for number, count in zip(partial, inked, strict=True):
+            coarse = 0 if views[number] is None else len(views[number])
+            least = 1 if asked.is_full(number) else max(1, asked.budget(number) - coarse)
+            cells = choose_to_encode(glances[number], asked.grids[number], ratio, least, floor, count)
+            chosen[number] = replace(glances[number], cells=cells)
+        return chosen
 
     def _encode_views(self, pixel_values, image_grid_thw, cells, views, **kwargs):
         """The vision tower's output for `cells` of each image, and `views` with their features, all in one call of it."""

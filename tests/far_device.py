@@ -1,7 +1,8 @@
 """A second device on a machine that has none: tensors that say they are on "meta" and are computed on the CPU.
 
 What a GPU refuses, an operation on tensors of both devices, is recorded with the line that asked for it, and reading a far tensor
-without bringing it back fails. No gradients: enter `torch.no_grad()` too.
+without bringing it back fails. `waits` holds the lines at which a GPU would be waited for: copies between the devices, values that
+are read, results whose length hangs on values. No gradients: enter `torch.no_grad()` too.
 """
 
 import contextlib
@@ -22,6 +23,8 @@ _BOTH = {
     _aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default,
     _aten.copy_.default, _aten._to_copy.default,
 }  # fmt: skip
+_WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select")
+waits: list[str] = []  # of the `far_device` that is open, or was
 
 
 class FarTensor(torch.Tensor):
@@ -38,10 +41,12 @@ class FarTensor(torch.Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         name, kwargs = getattr(func, "__name__", ""), kwargs or {}
         if name in ("tolist", "item"):
+            waits.append(_line())
             return getattr(args[0].near, name)()
         if name in ("numpy", "__array__"):
             raise TypeError("a tensor of another device has no numpy array; call .cpu() first")
         if name == "new_tensor":
+            waits.append(_line())
             return FarTensor(args[0].near.new_tensor(*args[1:], **kwargs))
         if name in ("__getitem__", "__setitem__"):
             # a list would be made a tensor in C++, without a call that can be seen
@@ -72,6 +77,8 @@ def _compute(func, args, kwargs, mixed: list[str]):
     indexes_near = func is _aten.index.Tensor and not isinstance(args[0], FarTensor)
     if far and near and (func not in _BOTH or indexes_near):
         mixed.append(f"{func} in {_line()}")
+    if _waits(func, args, kwargs, far, near):
+        waits.append(_line())
     near_args, near_kwargs = tree_map(_near, args), tree_map(_near, dict(kwargs))
     if kwargs.get("device") is not None:
         far = torch.device(kwargs["device"]) == FAR
@@ -83,11 +90,21 @@ def _compute(func, args, kwargs, mixed: list[str]):
     return tree_map(_far, out) if far else out
 
 
+def _waits(func, args, kwargs, far: bool, near: bool) -> bool:
+    if func is _aten._to_copy.default:
+        return kwargs.get("device") is not None and (torch.device(kwargs["device"]) == FAR) != far
+    if func in (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default):
+        indices = [index for index in args[1] if index is not None]
+        return far and any(index.dtype == torch.bool or not isinstance(index, FarTensor) for index in indices)
+    return far and (any(name in str(func) for name in _WAITS) or (near and func is _aten.copy_.default))
+
+
 class _Making(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         device = kwargs.get("device")
         if func in (torch.tensor, torch.as_tensor) and device is not None and torch.device(device) == FAR:
+            waits.append(_line())
             with torch._C.DisableTorchFunction():
                 return FarTensor(func(tree_map(_near, args[0]), **kwargs | {"device": "cpu"}))
         return func(*args, **kwargs)
@@ -111,6 +128,7 @@ def _line() -> str:
 def far_device():
     """While open, far tensors can be computed on; yields the list of operations that mixed both devices."""
     mixed: list[str] = []
+    waits.clear()
     # autocast knows no "meta"
     plain = mock.patch.object(torch, "is_autocast_enabled", return_value=False)
     no_autocast = mock.patch.object(torch, "autocast", return_value=contextlib.nullcontext())

@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.core
 
 TOLERANCE = 1e-5
-FEATURES = ("pixel_values", "image_grid_thw", "texture_images", "image_token_counts")
 
 
 @pytest.fixture(scope="module")
@@ -114,39 +112,3 @@ def test_a_batch_generates_what_its_chats_generate_alone(mode, tiny_model, make_
     for row, (question, pictures) in enumerate(chats.items()):
         alone = model.generate(**make_inputs([pictures], question, token_budget=6), **options)
         assert torch.equal(alone[0, -5:], together[row, -5:])
-
-
-def whole_numbers_alone(tensor, tolist=torch.Tensor.tolist):
-    assert not tensor.is_floating_point()
-    return tolist(tensor)
-
-
-class Waits(TorchDispatchMode):
-    """Counts what a GPU would be waited for: values that are read, and results whose length hangs on values."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        name = str(function)
-        indices = arguments[1] if name.startswith(("aten.index.Tensor", "aten.index_put")) else []
-        masked = any(index is not None and index.dtype == torch.bool for index in indices)
-        self.count += masked or any(part in name for part in ("_local_scalar_dense", "nonzero", "bincount"))
-        return function(*arguments, **(options or {}))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("mode", [{}, {"encode_ratio": 0.3}, {"allocation_mode": "foveated"}], ids=str)
-def test_no_picture_of_a_batch_waits_for_the_one_before_it(mode, tiny_model, make_inputs, page, monkeypatch):
-    """From pixels to kept tokens the host reads nothing that hangs on a picture's values: a GPU is never idle between two."""
-    model, counts = tiny_model().model, []
-    for pictures in (1, 3):
-        inputs = make_inputs([page(seed=number) for number in range(pictures)], token_budget=20)
-        asked = {name: inputs[name] for name in FEATURES}  # without a question, which is read on the CPU
-        monkeypatch.setattr(torch.Tensor, "tolist", whole_numbers_alone)  # which are grids and counts
-        with Waits() as waits:
-            model.get_image_features(**asked, **mode, return_dict=True)
-        monkeypatch.undo()
-        counts.append(waits.count)
-    assert counts[0] == counts[1]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evaluation.baselines import METHODS, find
-from tests.far_device import FAR, FarTensor, far_device, to_far
+from tests.far_device import FAR, FarTensor, far_device, to_far, waits
 from training.ahead import PageCollator, encode_ahead
 from training.allocator_batches import AllocatorCollator
 from training.allocator_learner import AllocatorLearner
@@ -67,6 +67,39 @@ def test_mixing_devices_is_seen():
             there.numpy()
     assert [line.split()[0] for line in mixed] == ["aten.add.Tensor", "aten.index.Tensor"]
     assert all("test_devices.py" in line for line in mixed)
+
+
+def test_waits_are_seen():
+    there = FarTensor(torch.arange(3.0))
+    with far_device():
+        ((there + 1).sum() * torch.zeros(2, device=FAR)).max()
+        assert not waits
+        asking = (
+            lambda: there.sum().item(), lambda: there.tolist(), lambda: there[there > 1], lambda: there.cpu(),
+            lambda: torch.ones(2).to(FAR), lambda: torch.tensor([1.0], device=FAR), lambda: there.new_tensor([1.0]),
+            lambda: there.nonzero(), lambda: there[torch.tensor([0, 2])], lambda: int(there[0]),
+        )  # fmt: skip
+        for count, ask in enumerate(asking, 1):
+            ask()
+            assert len(waits) == count, count
+
+
+@pytest.mark.parametrize("mode", list(MODES)[1:])
+def test_no_picture_of_a_prompt_waits_for_the_one_before_it(mode, far, make_inputs, page):
+    """From pixels to kept tokens nothing is copied or read per picture: a GPU is never idle between two."""
+    (budget, spending), lines = MODES[mode], []
+    for count in (1, 3):
+        inputs = make_inputs(
+            [[page(96, 96, seed=seed) for seed in range(count)]], "What is the total?", token_budget=budget
+        )
+        with far_device():
+            moved = inputs.to(FAR)
+            waits.clear()
+            own = {name: moved[name] for name in (*ALLOCATES, "image_token_counts")}
+            far.model.get_image_features(**own, **spending, return_dict=True)
+            # the hook of `far`'s embeddings fetches each question, which the model copies at once where it sees the device
+            lines.append(sorted(line for line in waits if __file__ not in line))
+    assert lines[0] == lines[1]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -359,8 +359,14 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
     for other in (page(seed=5), page(160, 64)):
         with pytest.raises(ValueError, match="other pictures"):
             model(**make_inputs(other, token_budget=12), encoded_images=encoded)
-    with pytest.raises(ValueError, match="another model"):
-        new_model(tiny_config())(**inputs, encoded_images=encoded)
+    # the class that another repository's copy of this code has
+    theirs = type("EncodedImages", (), {**vars(encoded), "check": type(encoded).check})()
+    for foreign in (encoded, theirs):
+        with pytest.raises(ValueError, match="another model"):
+            new_model(tiny_config())(**inputs, encoded_images=foreign)
+    features = {"image": model.model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"])}
+    with pytest.raises(ValueError, match="mm_encoder_outputs and encoded_images are both there"):
+        model(**inputs, encoded_images=encoded, mm_encoder_outputs=features)
     with pytest.raises(ValueError, match="allocation_mode"):
         model(**inputs, allocation_mode="foveated", encoded_images=encoded)
     with pytest.raises(ValueError, match="what one question needs"):
