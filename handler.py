@@ -61,6 +61,8 @@ class Limits:
         pictures: in one chat.
         picture_bytes: of one picture's file, downloaded or decoded.
         picture_pixels: of one picture, counted before it is decompressed.
+        pixels: of all pictures of one chat.
+        characters: of all texts of one chat, counted before they are tokenized.
         new_tokens: largest `max_new_tokens`.
         seconds: that one answer may take, whatever longer `max_time` a request names; None for as long as it needs.
         fetch_seconds: for one download.
@@ -70,6 +72,8 @@ class Limits:
     pictures: int = 16
     picture_bytes: int = 20_000_000
     picture_pixels: int = 50_000_000
+    pixels: int = 100_000_000
+    characters: int = 400_000
     new_tokens: int = 4096
     seconds: float | None = None
     fetch_seconds: float = 20.0
@@ -277,11 +281,15 @@ def read_chat(inputs, limits: Limits) -> list[dict]:
         raise ValueError(
             f"the last message is the {chat[-1]['role']}'s; end the chat with a user's message to be answered"
         )
-    pictures = [part for message in chat for part in message["content"] if part["type"] == "image"]
+    parts = [part for message in chat for part in message["content"]]
+    if (length := sum(len(part["text"]) for part in parts if part["type"] == "text")) > limits.characters:
+        raise ValueError(f"the chat has {length} characters of text; send at most {limits.characters}")
+    pictures, left = [part for part in parts if part["type"] == "image"], limits.pixels
     if len(pictures) > limits.pictures:
         raise ValueError(f"the chat has {len(pictures)} pictures; send at most {limits.pictures}")
     for number, part in enumerate(pictures):
-        part["image"] = open_picture(part["image"], f"picture {number + 1}", limits)
+        picture = part["image"] = open_picture(part["image"], f"picture {number + 1}", limits, left)
+        left -= picture.width * picture.height
     return chat
 
 
@@ -339,8 +347,11 @@ def read_part(part, where: str) -> dict:
     return {"type": "image", "image": source}
 
 
-def open_picture(source, name: str, limits: Limits) -> Image.Image:
+def open_picture(source, name: str, limits: Limits, left: int | None = None) -> Image.Image:
     """The picture that a text stands for, decompressed. transformers' own loader would also open files and knows no limits.
+
+    Args:
+        left: pixels that the pictures before it leave of the chat's; `None` for all of them.
 
     Raises:
         ValueError: it is no address or picture that is allowed; says why.
@@ -348,9 +359,11 @@ def open_picture(source, name: str, limits: Limits) -> Image.Image:
     content = read_bytes(source, name, limits)
     Image.init()
     too_large = f"{name} has more than {limits.picture_pixels} pixels; send a smaller one"
+    left = limits.pixels if left is None else left
     try:
         picture = Image.open(BytesIO(content), formats=[form for form in FORMATS if form in Image.OPEN])
-        fits = picture.width * picture.height <= limits.picture_pixels
+        pixels = picture.width * picture.height
+        fits = pixels <= min(limits.picture_pixels, left)
         if fits:
             picture.load()
     except Image.DecompressionBombError as error:
@@ -358,8 +371,10 @@ def open_picture(source, name: str, limits: Limits) -> Image.Image:
     except Exception as error:  # a hostile file can make a decoder raise anything
         what = str(error).split(" <_io")[0]
         raise ValueError(f"{name} is no picture that can be read ({what}); send a whole PNG, JPEG or WebP") from error
-    if not fits:
+    if pixels > limits.picture_pixels:
         raise ValueError(too_large)
+    if not fits:
+        raise ValueError(f"{name} brings the chat to more than {limits.pixels} pixels; send fewer or smaller pictures")
     return picture
 
 

@@ -163,7 +163,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         _refuse_late(kwargs)
         _refuse_halves(text)
         if images is None:  # refused where no image is there to meet it, too
-            check_token_budget(token_budget, len(token_budget) if isinstance(token_budget, (list, tuple)) else 1)
+            check_token_budget(token_budget, 0 if isinstance(token_budget, (list, tuple)) else 1)
         videos = None if _is_empty(videos) else videos
         if videos is not None and "video_processor" not in self.get_attributes():
             raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
@@ -252,13 +252,14 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         return questions
 
     def _tokenize_questions(self, questions: list[str]) -> dict[str, torch.Tensor]:
-        rows = self.tokenizer(
-            questions, add_special_tokens=False, return_attention_mask=True, **self._request.text_kwargs
-        )
+        unlike = list(dict.fromkeys(questions))  # several pictures are mostly asked one thing
+        rows = self.tokenizer(unlike, add_special_tokens=False, return_attention_mask=True, **self._request.text_kwargs)
         ids = [
             [token for token, real in zip(*row, strict=True) if real]
             for row in zip(rows["input_ids"], rows["attention_mask"], strict=True)
         ]
+        of_each = dict(zip(unlike, ids, strict=True))
+        ids = [of_each[question] for question in questions]
         longest = max(1, *(len(row) for row in ids))
         length = -(-longest // _QUERY_MULTIPLE) * _QUERY_MULTIPLE
         pad = self.tokenizer.pad_token_id or 0

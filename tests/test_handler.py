@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from publishing import staging
 
@@ -358,6 +359,10 @@ BODIES = {
     "no user at the end": ({"inputs": [*HI, {"role": "assistant", "content": "a"}]}, "last message is the assistant's"),
     "a video": ({"inputs": user({"type": "video", "url": "a"})}, r"content\[0\] has the type 'video'"),
     "an image part without a picture": ({"inputs": user({"type": "image"})}, "has 0 pictures in one part"),
+    "too much text": (
+        {"inputs": user(says("a" * 300_000), says("b" * 100_001))},
+        "400001 characters of text; send at most 400000",
+    ),
     "too many pictures": ({"inputs": user(*[image("http://a")] * 17)}, "17 pictures; send at most 16"),
     "parameters that are none": ({"inputs": HI, "parameters": [1]}, "parameters is a list"),
     "an unknown field of a message": (
@@ -458,6 +463,20 @@ PICTURES = {
     "a redirect to a file": (lambda site: f"{site.address}/to/file", "can't be fetched"),
     "a redirect to itself": (lambda site: f"{site.address}/to/self", "can't be fetched"),
 }
+
+
+def test_the_pictures_of_a_chat_share_their_pixels(module):
+    body, limits = user(*[image(bomb(100))] * 3), replace(module.Limits(), pixels=29_999)
+    with pytest.raises(
+        ValueError, match=r"picture 1 is no picture"
+    ):  # its pixels are few enough to be read, and are missing
+        module.read_chat(body, limits)
+    whole = BytesIO()
+    Image.new("RGB", (100, 100)).save(whole, "PNG")
+    whole = "data:image/png;base64," + base64.b64encode(whole.getvalue()).decode()
+    with pytest.raises(ValueError, match="picture 3 brings the chat to more than 29999 pixels; send fewer or smaller"):
+        module.read_chat(user(*[image(whole)] * 3, says()), limits)
+    assert len(module.read_chat(user(*[image(whole)] * 3, says()), replace(limits, pixels=30_000))[0]["content"]) == 4
 
 
 @pytest.mark.parametrize("name", PICTURES)
