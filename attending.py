@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -235,8 +236,8 @@ def attend(
     coarse_share: float,
     min_deepstack_levels: int | None,
     num_levels: int,
-) -> dict[str, torch.Tensor]:
-    """The plan that spends `budget` tokens: `positions`, `level`, `depth` and `cell_token` of an `Allocation`.
+) -> dict[str, Any]:
+    """The plan that spends `budget` tokens: the fields of an `Allocation`.
 
     Args:
         scores: (t * h * w,) scores in raster order, -inf for a cell that can't be chosen (not with pooled cells); the choice

@@ -174,6 +174,12 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         """As `PreTrainedConfig.from_dict`, which assigns `kwargs` after all checks and ignores those of unknown name."""
         for name in kwargs:
             _refuse_misspelt(cls, name)
+        came = config_dict.get("model_type", cls.model_type)
+        if came not in (cls.model_type, Qwen3VLConfig.model_type):
+            raise ValueError(
+                f"the checkpoint is of type {came}, and ARR-COC prunes {Qwen3VLConfig.model_type} alone (dense Qwen3-VL); pass a "
+                f"checkpoint of that type, or of {cls.model_type}"
+            )
         loaded = super().from_dict(config_dict, **kwargs)
         config = loaded[0] if isinstance(loaded, tuple) else loaded
         config.validate_version()

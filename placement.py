@@ -133,8 +133,10 @@ def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw
     came = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
     if came is not None and came != lengths.tolist():
         raise ValueError(
-            f"image_token_counts is {came}, but the prompt has {lengths.tolist()} placeholders; let one "
-            "processor call make both"
+            # trainers look for stock's words, and say then that they truncated the prompt
+            "Image features and image tokens do not match: image_token_counts is "
+            f"{came}, but the prompt has {lengths.tolist()} placeholders; let one processor call make both, and truncate no "
+            "prompt within an image (max_length)"
         )
     return lengths
 

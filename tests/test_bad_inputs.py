@@ -6,6 +6,7 @@ Refusals go: a good input works, one thing is broken, the error names it, and re
 import base64
 import copy
 import inspect
+import json
 import re
 import shutil
 import struct
@@ -524,6 +525,20 @@ def test_missing_weight(folder, name):
         load(folder)
     assert name in str(error.value)
     assert "Download it again" in str(error.value)
+
+
+def test_a_checkpoint_of_another_architecture(folder):
+    """Not as one that lacks tensors: there is nothing to download again."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "qwen3_vl_moe"}))
+    with pytest.raises(ValueError, match="is of type qwen3_vl_moe, and ARR-COC prunes qwen3_vl alone"):
+        load(folder)
+
+
+def test_budgets_without_an_image(processor):
+    assert processor(text="hello", token_budget=[])["input_ids"]
+    with pytest.raises(ValueError, match="has 2 entries for 0 images"):
+        processor(text="hello", token_budget=[64, "full"])
 
 
 def test_stage_one_may_be_missing_as_a_whole(folder, model):
