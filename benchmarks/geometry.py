@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import torch
-from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from transformers.initialization import no_init_weights
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.layer import ARRCOCLayer
+from evaluation.stock import StockProcessor, stock_processor_of
 
 CHECKPOINT = (
     Path(__file__).parents[1] / "checkpoints" / "arrcoc-small"
@@ -54,15 +55,6 @@ GEOMETRIES = (*PUBLISHED, "small")
 FEWEST_CELLS, MOST_CELLS = 64, 16384
 # Random numbers that are drawn; weights repeat them. A prime, so that no two rows of a matrix are equal.
 NOISE = 1048583
-
-
-class StockProcessor(Qwen3VLProcessor):
-    """Qwen3-VL's own processor, also where torchvision, which only its video processor needs, is missing."""
-
-    @classmethod
-    def get_attributes(cls):
-        """Names of the sub-processors, as `ARRCOCProcessor` has them."""
-        return ARRCOCProcessor.get_attributes()
 
 
 def config_of(geometry: str) -> ARRCOCQwen3VLConfig:
@@ -154,5 +146,4 @@ def build_processors(config: ARRCOCQwen3VLConfig) -> tuple[ARRCOCProcessor, Stoc
         images.size = dict(images.size) | {"longest_edge": MOST_CELLS * cell**2}
     images.patch_size, images.merge_size = vision.patch_size, vision.spatial_merge_size
     images.temporal_patch_size = vision.temporal_patch_size
-    parts = {name: getattr(processor, name) for name in processor.get_attributes()}
-    return processor, StockProcessor(**parts, chat_template=processor.chat_template)
+    return processor, stock_processor_of(processor)

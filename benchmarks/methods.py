@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
-from benchmarks.geometry import StockProcessor, build_model, build_processors, config_of, stock_of
+from benchmarks.geometry import build_model, build_processors, config_of, stock_of
 from benchmarks.pictures import Example
 from evaluation.baselines.interface import grid_of, prompt
 from evaluation.baselines.resize import resize
+from evaluation.stock import StockProcessor
 
 STOCK = "stock"
 METHODS = (STOCK, "resize", "after-vit", "two-stage", "foveated")

@@ -1,6 +1,5 @@
 """One file for each condition, named by it, so that a run that stopped goes on where it was."""
 
-import hashlib
 import json
 import os
 import platform
@@ -10,10 +9,8 @@ from pathlib import Path
 import torch
 import transformers
 
-from arrcoc.upload import CODE_FILES
 from evaluation.budgets import label
-
-ROOT = Path(__file__).parents[1]
+from evaluation.records import code_fingerprint
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,6 @@ def settings_of(condition: Condition, methods, repeats: int, decode_tokens: int,
     Args:
         images: class of the image processor, which depends on whether torchvision is there.
     """
-    code = b"".join((ROOT / name).read_bytes() for name in CODE_FILES)
-    code += b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     cuda = condition.device == "cuda"
     return {
         **asdict(condition),
@@ -70,7 +65,7 @@ def settings_of(condition: Condition, methods, repeats: int, decode_tokens: int,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "code": hashlib.sha256(code).hexdigest()[:16],
+        "code": code_fingerprint(Path(__file__).parent),
     }
 
 

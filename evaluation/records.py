@@ -9,6 +9,9 @@ from pathlib import Path
 
 import torch
 
+from arrcoc.upload import CODE_FILES
+
+ROOT = Path(__file__).parents[1]
 _CLASSES = ("auto_map", "image_processor_type", "processor_class")  # what an image processor tells of no pixel
 
 
@@ -97,6 +100,13 @@ class Records:
             file.write("".join(json.dumps(asdict(answer)) + "\n" for answer in answers))
         for answer in answers:
             self._keep(answer)
+
+
+def code_fingerprint(package: Path) -> str:
+    """Hash of the model's code and of all Python files of `package`, as hexadecimal text."""
+    code = b"".join((ROOT / name).read_bytes() for name in CODE_FILES)
+    code += b"".join(path.read_bytes() for path in sorted(package.rglob("*.py")))
+    return hashlib.sha256(code).hexdigest()[:16]
 
 
 def model_fingerprint(model) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+import transformers
 from tqdm import tqdm
 
 from evaluation import baselines, loading, report
@@ -22,6 +23,7 @@ from evaluation.records import (
     Answer,
     Records,
     RecordsMismatch,
+    code_fingerprint,
     data_fingerprint,
     model_fingerprint,
     processor_fingerprint,
@@ -106,7 +108,7 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
 
 
 def header_of(options: argparse.Namespace, model, processor, examples, facts: Sequence[Facts]) -> dict:
-    """What must be the same for a run to go on: arguments, model, processor and data."""
+    """What must be the same for a run to go on: arguments, model, processor, data, code and versions."""
     return {
         **{name: getattr(options, name) for name in ANSWERING},
         "model": model_fingerprint(model),
@@ -114,6 +116,9 @@ def header_of(options: argparse.Namespace, model, processor, examples, facts: Se
         "processor": processor_fingerprint(processor),
         "baseline_weights": loading.weights_fingerprint(options.baseline_weights, options.methods),
         "data_content": data_fingerprint(examples, [fact.picture for fact in facts]),
+        "code": code_fingerprint(Path(__file__).parent),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
     }
 
 

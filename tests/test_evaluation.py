@@ -361,7 +361,7 @@ def test_another_processor_is_another_run(command, model_folder, tmp_path, capsy
     command(*common)
 
 
-def test_another_run_is_refused_and_restart_overwrites(command, capsys):
+def test_another_run_is_refused_and_restart_overwrites(command, capsys, monkeypatch):
     out = command(*SMALL)
     with pytest.raises(SystemExit):
         command(*SMALL, "--seed", "7", "--set", "coverage_floor=0.2")
@@ -369,6 +369,10 @@ def test_another_run_is_refused_and_restart_overwrites(command, capsys):
     assert "seed was 1000000 and is now 7" in error
     assert "--restart" in error
     command(*SMALL, "--seed", "7", "--restart")
+    monkeypatch.setattr(run, "code_fingerprint", lambda package: "edited")
+    with pytest.raises(SystemExit):
+        command(*SMALL, "--seed", "7")
+    assert "is now 'edited'" in capsys.readouterr().err
     assert json.loads((out.parent / "result.jsonl").read_text().splitlines()[0])["header"]["seed"] == 7
 
 

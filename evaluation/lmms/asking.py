@@ -11,8 +11,9 @@ from transformers.image_utils import load_image
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.picture import open_picture
 from evaluation import baselines
-from evaluation.baselines.interface import ALLOCATOR_INPUTS, Prepared, count_image_tokens, grid_of
+from evaluation.baselines.interface import Prepared, count_image_tokens, grid_of
 from evaluation.lmms.condition import Condition
+from evaluation.stock import stock_processor_of
 
 MAX_NEW_TOKENS = 128  # where a task names no number; as lmms-eval's own wrapper of Qwen3-VL
 SAMPLING = ("temperature", "top_p", "top_k")
@@ -54,7 +55,7 @@ def load(
     max_pixels: int | None = None,
     **model_kwargs,
 ):
-    """(model, processor) of a folder or Hub id, in eval mode; for stock, transformers' own class.
+    """(model, processor) of a folder or Hub id, in eval mode; for stock, transformers' own classes.
 
     Args:
         allocator: file of a trained allocator, put onto the model.
@@ -86,7 +87,7 @@ def load(
         load_allocator(model, allocator)
     if not stock and (reason := baselines.supports(condition.method, model)):
         raise ValueError(f"method={condition.method}: {reason}")
-    return model, processor
+    return model, stock_processor_of(processor) if stock else processor
 
 
 def ask(model, processor, condition: Condition, chats: Sequence[list[dict]], settings: dict) -> list[Reply]:
@@ -149,11 +150,8 @@ def _prepare(model, processor, condition: Condition, chats, cells: list[int]) ->
         add_generation_prompt=True,
         return_dict=True,
         return_tensors="pt",
-        processor_kwargs={"padding": True, "padding_side": "left", "token_budget": budgets or None},
+        processor_kwargs={"padding": True, "padding_side": "left"} | ({"token_budget": budgets} if budgets else {}),
     )
-    if condition.method == "stock":
-        for name in ALLOCATOR_INPUTS:
-            inputs.pop(name, None)
     tokens = [float(count) for count in count_image_tokens(model, inputs)]
     return Prepared(inputs.to(model.device), [None] * len(tokens), tokens)
 
