@@ -83,6 +83,7 @@ def test_the_training_of_a_base_says_what_it_can_not_begin_with(said, tmp_path, 
         assert f"--{name} 0: pass a whole number from 1 on" in said(train_base.main, *new, f"--{name}", 0)
     for rate in ("nan", "inf", "0"):
         assert "pass a finite number above 0" in said(train_base.main, *new, "--learning-rate", rate)
+    assert "would show some pages twice; pass at most 8" in said(train_base.main, *new, "--processes", 9)
     assert "less than a page each" in said(train_base.main, *new, "--batch-size", 1, "--processes", 2)
     assert "pass one of them" in said(train_base.main, *new, "--begin", tmp_path, "--resume")
     for name, content in (("empty", b""), ("other", b"no torch file")):

@@ -25,7 +25,7 @@ from training.curriculum import STAGES, Stage
 from training.metrics_file import OPTIONS, STATE, cut_after
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
-from training.stream import Batches
+from training.stream import MOST_PROCESSES, Batches
 
 
 class Trainer:
@@ -264,6 +264,8 @@ def _refused(options: argparse.Namespace) -> str | None:
             return f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on"
     if not 0 < options.learning_rate < math.inf:
         return f"--learning-rate {options.learning_rate}: pass a finite number above 0"
+    if options.processes > MOST_PROCESSES:
+        return f"--processes {options.processes} would show some pages twice; pass at most {MOST_PROCESSES}"
     if options.batch_size < options.processes:
         return f"--batch-size {options.batch_size} gives {options.processes} processes less than a page each; pass a larger one"
     if options.begin and options.resume:
