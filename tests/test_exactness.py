@@ -397,6 +397,7 @@ def test_tuples_hold_what_named_outputs_hold(tiny_model, make_inputs, page, monk
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiler")
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("mode", "count"),

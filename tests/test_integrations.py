@@ -245,6 +245,7 @@ def test_the_pipeline_passes_the_modes_on(pipe, processor, make_inputs, chat, pa
     assert answer[0]["generated_text"] == processor.decode(tokens, skip_special_tokens=True)
 
 
+@pytest.mark.usefixtures("compiler")
 @torch.no_grad()
 def test_names_of_arguments_are_not_traced(model, recwarn, monkeypatch):
     monkeypatch.setattr("torch._dynamo.utils.warn_once_cache", set(), raising=False)
