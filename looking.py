@@ -83,6 +83,7 @@ def with_patch_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[in
     return replace(glance, contrast=torch.maximum(glance.contrast, seen))
 
 
+@uncompiled
 def count_inked(glances: Sequence[Glance]) -> list[int]:
     """How many cells of each image `EMPTY_CONTRAST` does not call empty, read from the device in one go."""
     return torch.stack([(glance.contrast > EMPTY_CONTRAST).sum() for glance in glances]).tolist() if glances else []
