@@ -236,9 +236,8 @@ class SeeingMixin:
         embed = self.get_input_embeddings()
         if asked.questions is None:
             return torch.zeros(0, embed.weight.shape[-1])  # the weight itself may be offloaded
-        return embed(asked.questions[number][None])[
-            0
-        ].detach()  # hooks of embeddings, such as NEFTune's, expect a batch
+        batch = asked.questions[number][None]  # as hooks of embeddings, such as NEFTune's, expect it
+        return embed(batch)[0].detach()
 
     @uncompiled
     def _look(self, asked: Asked, number: int, device, early: bool = False) -> Glance:
@@ -290,7 +289,7 @@ class SeeingMixin:
     def _choose_to_encode(self, asked: Asked, glances, views) -> list[Glance | None]:
         """The glances with the `cells` that the vision tower encodes."""
         ratio, floor, chosen = asked.encode_ratio, self.config.coverage_floor, list(glances)
-        if ratio == 1.0:
+        if ratio == 1.0:  # all of them
             return chosen
         partial = [n for n, seen in enumerate(glances) if seen is not None and not (asked.is_full(n) and asked.counts)]
         inked = count_inked([glances[n] for n in partial]) if ratio == "auto" else [None] * len(partial)

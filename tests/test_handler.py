@@ -467,9 +467,8 @@ PICTURES = {
 
 def test_the_pictures_of_a_chat_share_their_pixels(module):
     body, limits = user(*[image(bomb(100))] * 3), replace(module.Limits(), pixels=29_999)
-    with pytest.raises(
-        ValueError, match=r"picture 1 is no picture"
-    ):  # its pixels are few enough to be read, and are missing
+    # its pixels are few enough to be read, and are missing
+    with pytest.raises(ValueError, match="picture 1 is no picture"):
         module.read_chat(body, limits)
     whole = BytesIO()
     Image.new("RGB", (100, 100)).save(whole, "PNG")

@@ -100,14 +100,21 @@ class Pages(torch.utils.data.Dataset):
 
 
 def test_hooks_of_the_embeddings_see_batches(model, batch):
-    seen = []
+    seen, given_ids = [], []
+
+    def note(module, given, out):
+        seen.append(out.ndim)
+        given_ids.append(given[0])
+
     expected = model(**batch).logits
-    hook = model.get_input_embeddings().register_forward_hook(lambda module, given, out: seen.append(out.ndim))
+    hook = model.get_input_embeddings().register_forward_hook(note)
     try:
         assert torch.equal(model(**batch).logits, expected)
     finally:
         hook.remove()
     assert seen == [3] * (1 + 3)  # the prompt, and the question to each picture
+    questions = [ids for ids in given_ids if ids.shape != batch["input_ids"].shape]
+    assert len({ids.untyped_storage().data_ptr() for ids in questions}) == 1  # copied to the device in one go
 
 
 def test_trainer_with_noise_on_the_embeddings(model, batch, tmp_path):

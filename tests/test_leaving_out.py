@@ -98,6 +98,11 @@ def test_the_stream_leaves_cells_out_of_the_share_of_batches_that_its_stage_says
     assert len(left_out(left_out=0.3, pruned=0.3)) == 3
 
 
+def test_a_process_too_many_is_refused():
+    with pytest.raises(ValueError, match="process 9 would draw pages of other steps; train with at most 8"):
+        Batches(STAGES[-1], 0, 0, 1, rank=8)
+
+
 def test_names_are_not_asked_of_cells_whose_labels_may_be_gone():
     from training.speed import speed_up
 

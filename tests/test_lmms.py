@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from arrcoc import ARRCOCProcessor
 from arrcoc.picture import open_picture
 from evaluation import baselines
 from evaluation.lmms import asking, run, table
@@ -94,6 +95,8 @@ def test_stock_is_transformers_own_class_and_equals_arrcoc_with_every_token(load
     for condition in (Condition("stock"), Condition(token_budget="full")):
         model, processor = loaded(condition)
         assert type(model).__module__.startswith("transformers.") == (condition.method == "stock")
+        # whose seconds are stock's: it makes nothing that the allocator reads
+        assert isinstance(processor, ARRCOCProcessor) == (condition.method != "stock")
         replies[condition.method] = ask(model, processor, condition, chats, SETTINGS)
     assert replies["stock"] == replies["arrcoc"]
     assert (
