@@ -3,6 +3,7 @@ runs of training are compared.
 
     python -m dev.ranks --tables ../shared/data/wikitablequestions bundled runs/allocator/allocator.safetensors
     python -m dev.ranks --early ...           # stage 1, at 25, 30, 35 and 40% of the cells
+    python -m dev.ranks --blind ...           # files of --scorer query_blind
     python -m dev.ranks --data SPEC=LIMIT ... # other data than these
 
 Prints percent kept at 5, 10 and 25% of the cells, of real tables, of the world and of its tables and charts, then the same of pages
@@ -32,12 +33,12 @@ TABLES = {
 }
 
 
-def kept(model, page: EncodedPage, early: bool) -> list[list[float]]:
+def kept(model, page: EncodedPage, early: bool, blind: bool) -> list[list[float]]:
     """Of each question of a page that has evidence: the share of it that the best scores cover, at each of the shares."""
     cells = page.grid[1] * page.grid[2]
     with torch.no_grad():
         budgets = torch.full((len(page.evidence),), max(1, page.evidence.shape[1] // 10))
-        scored = page_scores(model, page, budgets, blind=False, early=early)
+        scored = page_scores(model, page, budgets, blind=blind, early=early)
     found = []
     for score, evidence in zip(scored, page.evidence, strict=True):
         if evidence.any():
@@ -68,7 +69,11 @@ def main() -> None:
     parser.add_argument("--data", action="append", metavar="SPEC=LIMIT", help="instead of the world and tables")
     parser.add_argument("--seed", type=int, default=3_000_000)
     parser.add_argument("--early", action="store_true", help="rank by the scores of stage 1")
+    parser.add_argument(
+        "--blind", action="store_true", help="the files are those of query_blind, which is asked nothing"
+    )
     options = parser.parse_args()
+    scorer = "query_blind" if options.blind else "arrcoc"
     processor = ARRCOCProcessor.from_pretrained(options.model)
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32).eval()
     named = WORLD | (TABLES if options.tables else {})
@@ -83,11 +88,13 @@ def main() -> None:
         model.model.arrcoc = own
         model.config.update(dials)  # a file brings its own
         if allocator != "bundled":
-            load_allocator(model, allocator)
+            load_allocator(model, allocator, scorer=scorer)
         found = defaultdict(list)
         for name, encoded in pages.items():
             for page in encoded:
-                found[name + (", in part" if page.cells is not None else "")] += kept(model, page, options.early)
+                found[name + (", in part" if page.cells is not None else "")] += kept(
+                    model, page, options.early, options.blind
+                )
         print(allocator)
         for name, rows in sorted(found.items()):
             means = [100 * statistics.fmean(column) for column in zip(*rows, strict=True)]

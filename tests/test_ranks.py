@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 import torch
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
@@ -45,3 +46,23 @@ def test_an_allocator_is_compared_with_the_models_own(checkpoint, tmp_path, monk
     found = {line: lines[number + 1 : number + 3] for number, line in enumerate(lines) if not line.startswith(" ")}
     assert found["bundled"] == found[str(same)] != found[str(other)]
     assert all(line.startswith("  world:one_field?grids=8x8") for rows in found.values() for line in rows)
+
+
+def test_a_twin_without_the_question_is_asked_nothing(checkpoint, tmp_path, monkeypatch, capsys):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
+    twin = tmp_path / "query_blind.safetensors"
+    save_allocator(model, twin, "query_blind")
+    call = ["ranks", str(twin), "--model", str(checkpoint), "--data", "world:one_field?grids=8x8=6"]
+    asked = []
+    scored = ranks.page_scores
+    monkeypatch.setattr(
+        ranks, "page_scores", lambda *args, **kwargs: asked.append(kwargs["blind"]) or scored(*args, **kwargs)
+    )
+    monkeypatch.setattr(sys, "argv", [*call, "--blind"])
+    ranks.main()
+    assert asked
+    assert all(asked)
+    assert capsys.readouterr().out.startswith(str(twin))
+    monkeypatch.setattr(sys, "argv", call)
+    with pytest.raises(ValueError, match="query_blind"):
+        ranks.main()

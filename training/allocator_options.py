@@ -111,8 +111,6 @@ def _check_scorer(options: argparse.Namespace) -> None:
         )
     if scorer in LAYER_SCORERS:
         return
-    if options.allocator:
-        raise ValueError(f"--allocator is the allocator's; {scorer} begins from nothing")
     foreign = [name for name in parse_signals(options.signals) if name in LAYER_SIGNALS]
     if foreign:
         raise ValueError(
@@ -207,7 +205,7 @@ def _add_model(parser: argparse.ArgumentParser):
         default="arrcoc",
         help="what is trained; query_blind is arrcoc without the question",
     )
-    add("--allocator", type=Path, help="begin from this allocator.safetensors")
+    add("--allocator", type=Path, help="begin from this file of the same --scorer")
     add("--reset", action="store_true", help="begin from a new allocator, whatever the model folder holds")
     add("--set", nargs="*", default=[], metavar="DIAL=VALUE", help="dials of the config, such as diversity=0")
     add("--signals", help="names and weights, such as evidence=1,distill_attention=0.1; see below")

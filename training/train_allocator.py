@@ -21,10 +21,10 @@ from evaluation.dials import parse_dials
 from evaluation.records import data_fingerprint
 from training.adapt import adapt, merged, tuned_tensors
 from training.ahead import PageCollator, encode_ahead
-from training.allocator import load_allocator, save_allocator, save_baseline, write_tensors
+from training.allocator import load_allocator, load_baseline, save_allocator, save_baseline, write_tensors
 from training.allocator_batches import AllocatorCollator, ListSource, MixedSource, PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
-from training.allocator_options import DEFAULT_SIGNALS, parse, save_options
+from training.allocator_options import DEFAULT_SIGNALS, LAYER_SCORERS, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples, world_spec
 from training.metrics_file import STATE
@@ -132,9 +132,11 @@ def make_learner(options: argparse.Namespace) -> tuple[AllocatorLearner, ARRCOCP
             setattr(model.config, name, value)
         model.config.validate_scorer()
         model.model.arrcoc = type(model.model.arrcoc)(model.config)
-    if options.allocator:
+    if options.allocator and options.scorer in LAYER_SCORERS:
         load_allocator(model, options.allocator, dials, options.scorer)
     learner = AllocatorLearner(model, parse_signals(options.signals), options.scorer)
+    if options.allocator and learner.baseline is not None:
+        load_baseline(learner.baseline, model, options.allocator, options.scorer)
     if options.phase == 2:
         adapt(learner, options.adapt, options.layers, options.rank)
     return learner, processor
