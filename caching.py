@@ -31,6 +31,25 @@ def cached_tokens(cache) -> int:
     return 0 if cache is None else int(cache.get_seq_length())
 
 
+def decodes_statically(cache, position_ids) -> bool:
+    """Whether this is one placed token behind the prompt of a static cache, which is never cropped: nothing hangs on how many
+    tokens it holds. That is a tensor, which a GPU would be waited for at every token and which breaks `torch.compile`'s graph.
+
+    A cache that was `reset()` and is given a prompt of one token is mistaken for it, but not in `generate()`: see
+    `drop_stale_end`.
+    """
+    if position_ids is None or position_ids.shape[-1] != 1 or not getattr(cache, "is_compileable", False):
+        return False
+    end = prompt_end(cache)
+    return end is not None and end.settled
+
+
+def drop_stale_end(cache) -> None:
+    """Takes off an emptied cache (a static one that was `reset()`) what it held of the prompt before."""
+    if prompt_end(cache) is not None and not cached_tokens(cache):
+        del cache.arrcoc_prompt_end
+
+
 def rope_deltas_of(position_ids, attention_mask, tokens, cached: int) -> torch.Tensor:
     """(batch, 1) how far the position after a prompt lies from its place among the tokens.
 

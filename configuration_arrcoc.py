@@ -71,6 +71,20 @@ def check_spending(encode_ratio: Any, allocation_mode: Any) -> None:
         check_allocation_mode(allocation_mode)
 
 
+def pooling_conflict(coarse_share: float, encode_ratio: float | str, allocation_mode: str) -> str | None:
+    """Why pooled cells (`coarse_share` above 0) can't go with how an image is encoded, or `None` where they can."""
+    if coarse_share == 0:
+        return None
+    if encode_ratio != 1.0:
+        return (
+            f"coarse_share={coarse_share} pools cells that encode_ratio={encode_ratio!r} leaves out; pass encode_ratio=1.0, or "
+            "set coarse_share=0"
+        )
+    if allocation_mode == "foveated":
+        return f"coarse_share={coarse_share} pools cells beside a coarse view; pass allocation_mode='select', or set coarse_share=0"
+    return None
+
+
 def refuse_misspelt(names: Iterable[str]) -> None:
     """Raises TypeError where an argument of a model's call is none of ours but looks like one, or is the processor's."""
     for name in names:
@@ -124,8 +138,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         min_deepstack_levels (`int` or `None`):
             DeepStack levels that the least relevant kept token receives; `None` gives every token all of them.
         encode_ratio (`float` in (0, 1] or `"auto"`):
-            Share of an image's cells that the vision tower encodes, chosen from the raw image and the question alone; at
-            least as many as the image has tokens. 1 encodes all. `"auto"` leaves out empty paper and nothing else.
+            Share of an image's cells that the vision tower encodes, chosen from the raw image and the question alone; with
+            a coarse view's tokens at least as many as the image has tokens. 1 encodes all. `"auto"` leaves out empty paper and nothing else.
         allocation_mode (`str`, `"select"` or `"foveated"`):
             `"select"` keeps cells. `"foveated"` spends a part of the budget on a coarse view of the whole image.
         coarse_view_share (`float`, in [0.05, 0.95]):

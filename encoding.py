@@ -15,6 +15,25 @@ from .placement import uncompiled
 
 COARSE_FACTORS = (2, 4, 8)  # sides of an image over those of its coarse view
 
+# What a packed prompt brings for its language model.
+_OF_THE_PROMPT = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+
+
+def tower_arguments(arguments: dict) -> dict:
+    """Those of a forward's further arguments that the vision tower is given where it sees chosen cells, as stock Qwen3-VL tells
+    them apart where it sees all.
+
+    Raises:
+        ValueError: the tower's own inputs, such as `image_position_ids`, are there ready made: they are of all cells.
+    """
+    for name in arguments:
+        if name.startswith("image_"):
+            raise ValueError(
+                f"{name} is made for every cell of the images, and here the vision tower sees some of them or a coarse view "
+                "too; leave it out, or pass encode_ratio=1.0 and allocation_mode='select'"
+            )
+    return {k: v for k, v in arguments.items() if not k.startswith("video_") and k not in _OF_THE_PROMPT}
+
 
 def encode_cells(visual, pixel_values, grid_thw, cells: list[torch.Tensor | None], **kwargs):
     """Qwen3-VL's vision tower on some cells of each image, each at its true place: what it returns, for these cells alone.
@@ -26,10 +45,12 @@ def encode_cells(visual, pixel_values, grid_thw, cells: list[torch.Tensor | None
         pixel_values: (patches, patch size) of all cells of all images, those of one cell beside each other.
         grid_thw: (images, 3) in patches.
         cells: per image (M,) long, ascending, or `None` for all.
+        kwargs: see `tower_arguments`.
 
     Returns:
         `BaseModelOutputWithDeepstackFeatures` with `pooler_output` and each DeepStack level split by image: (M, C) each.
     """
+    kwargs = tower_arguments(kwargs)
     unit, device = visual.spatial_merge_unit, grid_thw.device
     sizes = (grid_thw.prod(-1) // unit).tolist()
     counts = [size if kept is None else len(kept) for size, kept in zip(sizes, cells, strict=True)]
@@ -98,11 +119,13 @@ class CoarseView:
         )
 
 
-def coarse_grid(grid: tuple[int, int, int], budget: int, share: float) -> tuple[int, int, int] | None:
+def coarse_grid(
+    grid: tuple[int, int, int], budget: int, share: float, factors: tuple[int, ...] = COARSE_FACTORS
+) -> tuple[int, int, int] | None:
     """(factor, rows, columns) of the finest coarse view that takes at most `share` of `budget` tokens, or `None` where even the
     coarsest takes more: a view of half a dozen tokens says less than they do as cells."""
     _, height, width = grid
-    for factor in COARSE_FACTORS:
+    for factor in factors:
         rows, columns = -(-height // factor), -(-width // factor)
         if rows * columns <= budget * share:
             return factor, rows, columns
@@ -110,7 +133,9 @@ def coarse_grid(grid: tuple[int, int, int], budget: int, share: float) -> tuple[
 
 
 @uncompiled
-def coarse_view(pixel_values, grid: tuple[int, int, int], budget: int, share: float, visual) -> CoarseView | None:
+def coarse_view(
+    pixel_values, grid: tuple[int, int, int], budget: int, share: float, visual, always: bool = False
+) -> CoarseView | None:
     """The coarse view of one image, made from its own patches; `None` where the budget is too small for one, see `coarse_grid`.
 
     Args:
@@ -118,9 +143,12 @@ def coarse_view(pixel_values, grid: tuple[int, int, int], budget: int, share: fl
         grid: (1, h, w) merged grid.
         budget: tokens of the image, coarse and fine together.
         share: the part of them that is meant for the coarse view, see `coarse_grid`.
+        always: make the coarsest where the budget is too small, for larger budgets.
     """
     _, height, width = grid
-    found = coarse_grid(grid, budget, share)
+    found = coarse_grid(grid, budget, share) or (
+        coarse_grid(grid, height * width, 1.0, COARSE_FACTORS[-1:]) if always else None
+    )
     if found is None:
         return None
     factor, rows, columns = found
@@ -168,9 +196,9 @@ class EncodedImages:
     allocation_mode: str
     owner: weakref.ref = field(repr=False)
 
-    def check(self, model, image_grid_thw, texture_images, encode_ratio, allocation_mode: str) -> None:
-        """Refuses to stand for other images, another model, another dtype, another mode or another `encode_ratio`, where this is
-        not `None`.
+    def check(self, model, image_grid_thw, texture_images, encode_ratio, allocation_mode) -> None:
+        """Refuses to stand for other images, another model, another dtype, or another mode or `encode_ratio` where these are not
+        `None`.
 
         Raises:
             ValueError: saying what differs.
@@ -183,10 +211,10 @@ class EncodedImages:
             raise ValueError(
                 f"encoded_images is {came.dtype}, but the model is {dtype} by now; call encode_images() again"
             )
-        if allocation_mode != self.allocation_mode:
+        if allocation_mode is not None and allocation_mode != self.allocation_mode:
             raise ValueError(
                 f"encoded_images was made for allocation_mode={self.allocation_mode!r}, but {allocation_mode!r} is asked for; "
-                "pass the same to encode_images()"
+                "pass the same to encode_images(), or leave it out here"
             )
         if encode_ratio is not None and encode_ratio != self.encode_ratio:
             raise ValueError(

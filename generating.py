@@ -8,7 +8,7 @@ import transformers
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.generation import utils as generation_utils
 
-from .caching import cached_tokens, check_same_images, deltas_of, held_rope_deltas, prompt_end
+from .caching import cached_tokens, check_same_images, deltas_of, drop_stale_end, held_rope_deltas, prompt_end
 from .configuration_arrcoc import check_spending
 from .encoding import check_encoded
 from .placement import (
@@ -63,6 +63,7 @@ class GeneratingMixin:
         cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
         types = model_kwargs.get("mm_token_type_ids")
         grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
+        drop_stale_end(cache)
         whole = is_whole(inputs_tensor, mask, None)  # the mask is there yet
         check_prompt(inputs_tensor, model_kwargs, self.config)
         told = held_rope_deltas(cache, check=False) is not None
@@ -139,7 +140,7 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
             counts = count_placeholders(types, 1, None, grids, merge_size, None)
         elif counts is None and not embedded and not held:
             counts = count_placeholders(inputs_tensor, config.image_token_id, mask, grids, merge_size, None)
-        if counts is not None and not torch.equal(counts.to(grids), cells_of(grids, merge_size)):
+        if counts is not None and not torch.equal(torch.as_tensor(counts).to(grids), cells_of(grids, merge_size)):
             raise ValueError(UNPLACED)
     if held and mask is not None and held >= mask.shape[1]:
         raise ValueError(

@@ -10,7 +10,7 @@ from torch import nn
 from .attending import Allocation, attend, flat_index, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
 from .knowing import Float32Linear, InformationScorer, NeutralLinear, PerspectivalScorer
-from .looking import Glance, cell_contrast
+from .looking import Glance
 from .participating import ParticipatoryScorer
 from .reading import READ_FEATURES, CellReader
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
@@ -60,16 +60,11 @@ class TokenAllocator(nn.Module):
 
         Args:
             features: (M, C), which tell what cells are similar; a row for each cell, or for each of `encoded`.
-            encoded: (M,) raster index of the cells that can be chosen, `None` for all.
+            encoded: (M,) raster index of the cells that can be chosen, `None` for all; not beside pooled cells.
         """
         value = balance.relevance.flatten()
         full = budget == value.numel()
         if encoded is not None:
-            if balance.coarse_share > 0:
-                raise ValueError(
-                    "coarse_share above 0 pools cells that encode_ratio below 1 leaves out; set encode_ratio=1.0, or "
-                    "coarse_share=0 and allocation_mode='foveated'"
-                )
             seen = self._suppressed(value[encoded], features, balance, budget)
             value = torch.full_like(value, -math.inf).index_copy(0, encoded, seen)
         elif not full:
@@ -190,7 +185,8 @@ class ARRCOCLayer(nn.Module):
         """What the raw image tells, whatever is asked, before the vision tower has seen it.
 
         Args:
-            image, grid: see `forward`.
+            image: (3, S, S) uint8, the raw image squeezed into a square.
+            grid: (1, h, w) merged grid.
         """
         with torch.autocast(image.device.type, enabled=False):
             canvas = pixel_canvas(image, grid[1:], max_cell_pixels=self.max_cell_pixels)
@@ -198,7 +194,6 @@ class ARRCOCLayer(nn.Module):
             return Glance(
                 texture=texture,
                 information=self.information(canvas, grid[1:]),
-                contrast=cell_contrast(canvas, grid[1:]),
                 canvas=canvas,
             )
 
@@ -226,27 +221,24 @@ class ARRCOCLayer(nn.Module):
 
     def forward(
         self,
-        image: torch.Tensor | None,
+        glance: Glance,
         grid: tuple[int, int, int],
         budget: int,
         merger_inputs: torch.Tensor,
         levels: list[torch.Tensor],
         query: torch.Tensor,
-        glance: Glance | None = None,
     ) -> ARRCOCOutput:
         """The decision for one image, in float32 whatever the dtype of the model.
 
         Args:
-            image: (3, S, S) uint8, the raw image squeezed into a square; not needed beside a `glance`.
+            glance: stage 1 of this image, from `look`.
             grid: (1, h, w) merged grid.
             budget: tokens to keep, 1 <= budget <= h * w, and at most the cells that are encoded.
-            merger_inputs: (h * w, merge_size ** 2 * vision hidden size), what the patch merger reads, per encoded cell; by
-                them `diversity` tells what cells are similar.
-            levels: (h * w, vision out_hidden_size) each: the visual tokens, then what each DeepStack level adds.
+            merger_inputs: (M, merge_size ** 2 * vision hidden size), what the patch merger reads of each encoded cell, h * w
+                where all are; by them `diversity` tells what cells are similar.
+            levels: (M, vision out_hidden_size) each: the visual tokens, then what each DeepStack level adds.
             query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
-            glance: stage 1 of this image, from `look`.
         """
-        glance = self.look(image, grid) if glance is None else glance
         # no gradient enters the frozen base through the scores
         merger_inputs, levels = merger_inputs.detach(), [level.detach() for level in levels]
         with torch.autocast(merger_inputs.device.type, enabled=False):

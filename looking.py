@@ -23,8 +23,8 @@ class Glance:
     Attributes:
         texture: (13, h, w) texture array.
         information: (h, w) score map that needs no vision features.
-        contrast: (h, w), see `cell_contrast`.
         canvas: (3, h * p, w * p) in [0, 1], see `pixel_canvas`; `None` once nothing will read it again.
+        contrast: (h, w), from `with_contrast`; `None` where nothing asks what is empty.
         perspective: (h, w) score map, with its gradient; `None` where `rate` was not asked.
         early: (h * w,) relevance from raw image and question alone, with its gradient; `None` where it was not asked for.
         read: (h * w, `READ_FEATURES`) what `early` was made of, with its gradient; `None` likewise.
@@ -33,8 +33,8 @@ class Glance:
 
     texture: torch.Tensor
     information: torch.Tensor
-    contrast: torch.Tensor
     canvas: torch.Tensor | None
+    contrast: torch.Tensor | None = None
     perspective: torch.Tensor | None = None
     early: torch.Tensor | None = None
     read: torch.Tensor | None = None
@@ -68,7 +68,8 @@ def patch_contrast(patches: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Ten
     On a large picture thin print all but vanishes from the canvas of `cell_contrast`, which is made of the squeezed raw image.
 
     Args:
-        patches: `pixel_values` of one image, the patches of a cell in a row.
+        patches: `pixel_values` of one image, the patches of a cell in a row; as the processor makes them unless told otherwise,
+            in [-1, 1] (in [0, 1], as with `do_normalize=False`, they count half).
     """
     height, width = grid_hw
     cells = patches.view(height * width, -1, 3, patches.shape[-1] // 3)
@@ -77,10 +78,10 @@ def patch_contrast(patches: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Ten
 
 
 @uncompiled
-def with_patch_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[int, int]) -> Glance:
-    """`glance` whose `contrast` is that of the patches, too, as "auto" promises it; `patches` as in `patch_contrast`."""
-    seen = patch_contrast(patches, grid_hw).to(glance.contrast.device)
-    return replace(glance, contrast=torch.maximum(glance.contrast, seen))
+def with_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[int, int]) -> Glance:
+    """`glance` with its `contrast` as "auto" promises it, that of the raw image or of the patches; see `patch_contrast`."""
+    squeezed = cell_contrast(glance.canvas.float(), grid_hw)
+    return replace(glance, contrast=torch.maximum(squeezed, patch_contrast(patches, grid_hw).to(squeezed.device)))
 
 
 @uncompiled
@@ -102,9 +103,14 @@ def choose_to_encode(
 
     A share is taken by early relevance, with the coverage floor. "auto" takes every cell that `EMPTY_CONTRAST` does not
     call empty, whatever is asked: `inked` of them (see `count_inked`), which is read where it is not given.
+
+    Raises:
+        ValueError: the glance lacks what the ratio needs.
     """
     cells = math.prod(grid)
     if isinstance(encode_ratio, str):  # "auto"
+        if glance.contrast is None:
+            raise ValueError("the glance does not tell what is empty; pass what with_contrast returns")
         told = glance.contrast.flatten() > EMPTY_CONTRAST
         count = max(count_inked([glance])[0] if inked is None else inked, budget)
         scores = torch.where(told, torch.inf, glance.information.flatten())

@@ -20,6 +20,7 @@ from .attending import Allocation
 from .caching import (
     PromptEnd,
     cached_tokens,
+    decodes_statically,
     hold_prompt_end,
     images_end,
     prompt_end,
@@ -93,12 +94,13 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             )
             pixel_values = pixel_values_videos = None
         features, offsets = mm_encoder_outputs.pop("image", None), None
-        cached = cached_tokens(past_key_values)
+        has_vision = features is not None or bool(mm_encoder_outputs) or pixel_values_videos is not None
+        decodes = not has_vision and decodes_statically(past_key_values, position_ids)
+        cached = 0 if decodes else cached_tokens(past_key_values)
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
-        has_vision = bool(mm_encoder_outputs) or pixel_values_videos is not None
         if has_vision:
             input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
         # Of the embeddings, only shape and device count for positions and placeholders.
@@ -110,7 +112,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
         before = prompt_end(past_key_values) if cached else None
-        ends = has_vision or not cached or (before is not None and not before.tells(cached))
+        ends = not decodes and (has_vision or not cached or (before is not None and not before.tells(cached)))
         outputs = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -285,8 +287,9 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
             image_token_counts: the most that will be asked for where `encode_ratio` is "auto"; without it, what carries
                 information is encoded and no more.
             encode_ratio: 1.0 or "auto"; a smaller share would be what one question needs.
-            allocation_mode: as the later calls will have it. For "foveated", `image_token_counts` must be the smallest that
-                will be asked for.
+            allocation_mode: as the later calls will have it, which need not repeat it. For "foveated", `image_token_counts`
+                must be the smallest that will be asked for and has room for a coarse view; if none has, later calls get the
+                coarsest.
 
         Raises:
             ValueError: an argument is not allowed; the message says what is.
@@ -343,7 +346,11 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
         """
         self._refuse_unknown(others)
         if pixel_values is None and encoded_images is None:
-            return []
+            if image_grid_thw is None:
+                return []
+            raise ValueError(
+                "pixel_values is missing beside image_grid_thw; pass the processor's output as it is, or encoded_images"
+            )
         if image_token_counts is None or image_grid_thw is None:
             missing = "image_token_counts" if image_token_counts is None else "image_grid_thw"
             raise ValueError(f"{missing} is missing: allocate() takes the output of ARRCOCProcessor as it is")

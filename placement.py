@@ -179,6 +179,10 @@ def check_images(images: int, texture_images, query_input_ids, query_attention_m
                 f"{name} holds {len(value)} images, but image_grid_thw lists {images}. A pipeline with batch_size > 1 keeps one "
                 "image per chat; for chats with several images use batch_size=1, or call the processor and generate()"
             )
+    if query_input_ids is None and query_attention_mask is not None:
+        raise ValueError(
+            "query_input_ids is missing beside query_attention_mask; pass both as the processor returns them"
+        )
     if query_input_ids is None:
         return
     if query_attention_mask is None or query_attention_mask.shape != query_input_ids.shape:
@@ -186,6 +190,22 @@ def check_images(images: int, texture_images, query_input_ids, query_attention_m
         raise ValueError(
             f"query_attention_mask is {came}, but query_input_ids is padded, of shape {tuple(query_input_ids.shape)}; pass both "
             "as the processor returns them"
+        )
+
+
+def check_pixels(pixel_values, patches: int):
+    """Refuses pixels that are not those of the images.
+
+    Args:
+        patches: of all images together, by image_grid_thw.
+
+    Raises:
+        ValueError: saying what came and what was wanted.
+    """
+    if pixel_values is None or len(pixel_values) != patches:
+        came = "is missing" if pixel_values is None else f"holds {len(pixel_values)} patches"
+        raise ValueError(
+            f"pixel_values {came}, but image_grid_thw lists {patches}; pass both as one processor call returns them"
         )
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from .attending import Allocation, apply_to_deepstack, apply_to_tokens
-from .configuration_arrcoc import check_allocation_mode, check_encode_ratio
+from .configuration_arrcoc import check_allocation_mode, check_encode_ratio, pooling_conflict
 from .encoding import CoarseView, EncodedImages, check_encoded, coarse_grid, coarse_view, encode_cells
 from .layer import ARRCOCLayer, ARRCOCOutput
-from .looking import Glance, choose_to_encode, count_inked, with_patch_contrast
-from .placement import as_bytes, check_counts, check_images, merged_grids, uncompiled
+from .looking import Glance, choose_to_encode, count_inked, with_contrast
+from .placement import as_bytes, check_counts, check_images, check_pixels, merged_grids, uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,11 @@ class Asked:
     def is_full(self, number: int) -> bool:
         """Whether an image keeps every cell."""
         return self.counts is None or self.counts[number] == self.sizes[number]
+
+    @property
+    def all_full(self) -> bool:
+        """Whether every image keeps every cell."""
+        return all(map(self.is_full, range(len(self.grids))))
 
     def budget(self, number: int) -> int:
         """Tokens that an image may have."""
@@ -123,13 +128,16 @@ class SeeingMixin:
             encode_ratio,
             allocation_mode,
         )
-        full = all(map(asked.is_full, range(len(asked.grids))))
+        full = asked.all_full
+        if encoded_images is None:
+            check_pixels(pixel_values, self.visual.spatial_merge_unit * sum(asked.sizes))
         if encoded_images is None and full:
             return self.encode(pixel_values, image_grid_thw, **kwargs)
         if encoded_images is None:
             encoded_images = self._see(pixel_values, image_grid_thw, asked, **kwargs)
         else:
-            encoded_images.check(self, image_grid_thw, asked.texture_images, encode_ratio, asked.allocation_mode)
+            encoded_images.check(self, image_grid_thw, asked.texture_images, encode_ratio, allocation_mode)
+            asked = replace(asked, allocation_mode=encoded_images.allocation_mode)
         vision = type(encoded_images.vision)(**encoded_images.vision)  # the caller's copy stays as it is
         if full and all(len(rows) == size for rows, size in zip(vision.pooler_output, asked.sizes, strict=True)):
             return vision
@@ -158,6 +166,7 @@ class SeeingMixin:
                 f"encode_ratio={asked.encode_ratio} encodes what one question needs, which another can't use; pass "
                 "encode_ratio=1.0 or 'auto' to encode_images()"
             )
+        check_pixels(pixel_values, self.visual.spatial_merge_unit * sum(asked.sizes))
         if asked.allocation_mode == "foveated" and asked.counts is None:
             raise ValueError(
                 "image_token_counts is missing: the coarse view depends on the budget; pass the processor's"
@@ -194,10 +203,12 @@ class SeeingMixin:
         check_encoded(encoded_images, asked["image_grid_thw"])
         image_grid_thw, call = asked["image_grid_thw"], self._asked(**asked)
         if encoded_images is None:
+            check_pixels(pixel_values, self.visual.spatial_merge_unit * sum(call.sizes))
             encoded_images = self._see(pixel_values, image_grid_thw, call)
         else:
-            ratio = asked.get("encode_ratio")
-            encoded_images.check(self, image_grid_thw, call.texture_images, ratio, call.allocation_mode)
+            spend = (asked.get("encode_ratio"), asked.get("allocation_mode"))
+            encoded_images.check(self, image_grid_thw, call.texture_images, *spend)
+            call = replace(call, allocation_mode=encoded_images.allocation_mode)
         views = self._views(encoded_images, call)
         decisions = self._decide(encoded_images.vision, call, encoded_images.glances, views, skip_full=False)
         return [
@@ -221,7 +232,11 @@ class SeeingMixin:
         check_images(len(grids), texture_images, query_input_ids, query_attention_mask)
         ratio = check_encode_ratio(self.config.encode_ratio if encode_ratio is None else encode_ratio)
         mode = check_allocation_mode(self.config.allocation_mode if allocation_mode is None else allocation_mode)
-        return Asked(grids, counts, texture_images, self._questions(query_input_ids, query_attention_mask), ratio, mode)
+        questions = self._questions(query_input_ids, query_attention_mask)
+        asked = Asked(grids, counts, texture_images, questions, ratio, mode)
+        if not asked.all_full and (conflict := pooling_conflict(self.config.coarse_share, ratio, mode)):
+            raise ValueError(conflict)
+        return asked
 
     def _questions(self, ids: torch.Tensor | None, mask: torch.Tensor | None) -> Sequence[torch.Tensor] | None:
         # to the host and back in one go: each question has a length of its own, which a GPU would be waited for
@@ -258,13 +273,8 @@ class SeeingMixin:
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
         """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on no question, and is enough for every
         budget up to that of `asked`."""
-        sizes = image_grid_thw.prod(-1).tolist()
-        if len(pixel_values) != sum(sizes):
-            raise ValueError(
-                f"pixel_values holds {len(pixel_values)} patches, but image_grid_thw lists {sum(sizes)}; pass both as one "
-                "processor call returns them"
-            )
-        patches, share = pixel_values.split(sizes), self.config.coarse_view_share
+        unit, share = self.visual.spatial_merge_unit, self.config.coarse_view_share
+        patches = pixel_values.split([unit * cells for cells in asked.sizes])
         glances: list[Glance | None] = [None] * len(asked.grids)
         views: list[CoarseView | None] = [None] * len(asked.grids)
         for number, grid in enumerate(asked.grids):
@@ -274,9 +284,10 @@ class SeeingMixin:
             by_question = asked.encode_ratio not in (1.0, "auto")
             glance = self._look(asked, number, pixel_values.device, early=by_question)
             if asked.allocation_mode == "foveated" and not full:
-                views[number] = coarse_view(patches[number], grid, asked.budget(number), share, self.visual)
+                budget = asked.budget(number)
+                views[number] = coarse_view(patches[number], grid, budget, share, self.visual, always=any_question)
             if asked.encode_ratio == "auto":
-                glance = with_patch_contrast(glance, patches[number], grid[1:])
+                glance = with_contrast(glance, patches[number], grid[1:])
             glances[number] = replace(glance, canvas=None)
         glances = self._choose_to_encode(asked, glances, views)
         cells = [None if glance is None else glance.cells for glance in glances]
@@ -363,7 +374,7 @@ class SeeingMixin:
             glance = self._look(asked, number, device) if glances[number] is None else glances[number]
             levels = [vision.pooler_output[number], *(level[number] for level in vision.deepstack_features)]
             levels, query = [level.to(device) for level in levels], self._query(asked, number).to(device)
-            outputs.append(self.arrcoc(None, grid, budget, merger_inputs[number].to(device), levels, query, glance))
+            outputs.append(self.arrcoc(glance, grid, budget, merger_inputs[number].to(device), levels, query))
         return outputs
 
     @uncompiled

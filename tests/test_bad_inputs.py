@@ -468,7 +468,9 @@ def test_allocate_without_its_inputs(model, inputs):
         model.allocate(**broken(inputs, image_token_counts=None))
     with pytest.raises(ValueError, match="texture_images is missing"):
         model.allocate(**broken(inputs, texture_images=None))
-    assert model.allocate(**broken(inputs, pixel_values=None)) == []
+    with pytest.raises(ValueError, match="pixel_values is missing beside image_grid_thw"):
+        model.allocate(**broken(inputs, pixel_values=None))
+    assert model.allocate(**broken(inputs, pixel_values=None, image_grid_thw=None)) == []
     assert len(model.allocate(**inputs)[0]) == 5
 
 
@@ -689,6 +691,7 @@ def test_arguments_that_no_call_has(call, name, says, tiny_model, make_inputs, p
     [
         ({"image_grid_thw": None}, "image_grid_thw is missing"),
         ({"query_attention_mask": None}, "query_attention_mask is missing"),
+        ({"query_input_ids": None}, "query_input_ids is missing beside query_attention_mask"),
         ({"query_attention_mask": torch.ones(1, 5)}, r"query_attention_mask is of shape \(1, 5\)"),
         ({"pixel_values": torch.zeros(8, 24)}, "pixel_values holds 8 patches, but image_grid_thw lists"),
     ],
@@ -697,8 +700,28 @@ def test_inputs_that_lack_a_part(spoil, says, tiny_model, make_inputs, page):
     model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=5)
     with pytest.raises(ValueError, match=says):
         model(**inputs | spoil)
+    if "pixel_values" in spoil:
+        with pytest.raises(ValueError, match=says):
+            model(**make_inputs([page(128, 96)], token_budget="full") | spoil)
     counts = inputs["image_token_counts"].tolist()
     assert torch.equal(model(**inputs | {"image_token_counts": counts}).logits, model(**inputs).logits)
+
+
+@torch.no_grad()
+def test_images_without_their_pixels(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=5)
+    del inputs["pixel_values"]
+    own = {name: inputs[name] for name in ("image_grid_thw", "texture_images", "image_token_counts")}
+    with pytest.raises(ValueError, match="pixel_values is missing, but image_grid_thw lists"):
+        model.model.get_image_features(None, **own)
+
+
+@torch.no_grad()
+def test_counts_may_be_a_list_where_generate_can_not_place_them(tiny_model, make_inputs, page):
+    inputs = make_inputs([page(128, 96)], token_budget=5)
+    del inputs["mm_token_type_ids"]
+    with pytest.raises(ValueError, match="images need input_ids, mm_token_type_ids"):
+        tiny_model().generate(**inputs | {"image_token_counts": [5]})
 
 
 @torch.no_grad()

@@ -174,8 +174,8 @@ def test_methods_run_on_other_shapes(tiny_model, make_processor, page, shape):
     processor = make_processor(model)
     example = Example(page(64, 48), "total?")
     for name in NAMES:
-        if shape == "pooled" and name in ("two_stage", "auto_stage"):
-            # the two exclude each other: tests/test_two_stage.py
+        if shape == "pooled" and name in ("two_stage", "auto_stage", "foveated"):
+            # they exclude each other: tests/test_two_stage.py
             assert "coarse_share=0.5 pools cells" in baselines.supports(name, model)
             continue
         prepared = baselines.find(name)(model, processor, [example], [4])

@@ -5,6 +5,9 @@ from functools import partial
 
 import pytest
 import torch
+from transformers import StaticCache
+
+from arrcoc.caching import prompt_end
 
 pytestmark = pytest.mark.core
 
@@ -416,3 +419,37 @@ def test_torch_compile_equals_eager_mode(mode, count, tiny_config, new_model, ma
             inputs = make_inputs(page(*size), token_budget=budget)
             gap = difference(compiled(**inputs, **mode).logits, model(**inputs, **mode).logits)
             assert report("compiled - eager mode", gap) < TOLERANCE
+
+
+@pytest.mark.usefixtures("compiler")
+@torch.no_grad()
+def test_a_token_behind_a_static_cache_is_one_graph(tiny_model, stock_twin, make_inputs, page):
+    """As with stock; else a GPU would wait at every token for how many the cache holds."""
+    model, inputs = tiny_model(), make_inputs(page(64, 48), token_budget=6)
+    breaks = []
+    full = make_inputs(page(64, 48), token_budget="full")
+    for one, prompt in ((stock_twin(model), without_own(full)), (model, inputs)):
+        cache = StaticCache(config=model.config.get_text_config(), max_cache_len=64)
+        one(**prompt, past_key_values=cache, use_cache=True)
+        length = prompt["input_ids"].shape[1]
+        token = {"input_ids": torch.tensor([[5]]), "position_ids": torch.full((4, 1, 1), length)}
+        mask = torch.ones(1, length + 1, dtype=torch.long)
+        torch._dynamo.reset()
+        told = torch._dynamo.explain(one)(**token, attention_mask=mask, past_key_values=cache, use_cache=True)
+        breaks.append((told.graph_count, told.graph_break_count))
+    assert breaks == [(1, 0)] * 2
+
+
+@torch.no_grad()
+def test_a_static_cache_that_was_emptied_hands_nothing_on(tiny_model, make_inputs, page):
+    """A prompt of one token is no next token of the prompt before."""
+    model, inputs = tiny_model(), make_inputs(page(64, 48), token_budget=6)
+    cache = StaticCache(config=model.config.get_text_config(), max_cache_len=64)
+    short = {"max_new_tokens": 3, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    model.generate(**inputs, past_key_values=cache, max_new_tokens=3)
+    for length in (1, 4):
+        cache.reset()
+        text = torch.arange(5, 5 + length)[None]
+        found = model.generate(text, past_key_values=cache, **short)
+        assert prompt_end(cache).rope_deltas.tolist() == [[0]]
+        torch.testing.assert_close(torch.stack(found.logits), torch.stack(model.generate(text, **short).logits))

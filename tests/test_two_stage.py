@@ -1,6 +1,7 @@
 """Stage 1: the vision tower on chosen cells, the foveated mode, and images that are encoded once and asked often."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from arrcoc.attending import Allocation
-from arrcoc.encoding import coarse_grid, coarse_view, encode_cells
+from arrcoc.encoding import COARSE_FACTORS, coarse_grid, coarse_view, encode_cells
 from arrcoc.looking import EMPTY_CONTRAST, cell_contrast, choose_to_encode
 from arrcoc.texture import pixel_canvas
 
@@ -176,9 +177,19 @@ def test_an_unknown_mode_is_refused(tiny_model, tiny_config, make_inputs, page):
         tiny_config(allocation_mode="fovea")
 
 
-def test_pooled_cells_and_left_out_cells_exclude_each_other(tiny_model, make_inputs, page):
-    with pytest.raises(ValueError, match="coarse_share"):
-        tiny_model("pooled")(**make_inputs(page(), token_budget=10), encode_ratio=0.5)
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_pooled_cells_exclude_left_out_cells_and_coarse_views(mode, tiny_model, make_inputs, page):
+    """Whatever the picture, and before the vision tower runs."""
+    model, seen = tiny_model("pooled"), []
+    hook = model.model.visual.register_forward_pre_hook(lambda *args: seen.append(args))
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8))
+    for picture in (page(), noise):
+        with pytest.raises(ValueError, match=r"coarse_share=0\.5 pools cells"):
+            model(**make_inputs(picture, token_budget=10), **mode)
+    assert not seen
+    full = make_inputs(page(), token_budget="full")
+    assert torch.equal(model(**full, **mode).logits, model(**full).logits)
+    hook.remove()
 
 
 def test_the_vision_tower_sees_only_its_share(tiny_model, make_inputs, page):
@@ -199,13 +210,13 @@ def test_auto_leaves_out_empty_paper_and_nothing_else(tiny_model, page):
     image = torch.from_numpy(np.array(paper)).permute(2, 0, 1)
     canvas = pixel_canvas(image, (16, 16))
     glance = layer.look(image, (1, 16, 16))
+    glance = replace(glance, contrast=cell_contrast(canvas, (16, 16)))
     cells = choose_to_encode(glance, (1, 16, 16), "auto", 1, 0.1)
     left_out = torch.ones(256, dtype=torch.bool).index_fill(0, cells, False).view(16, 16)
     within = canvas.view(3, 16, 16, 16, 16).amax((2, 4)) - canvas.view(3, 16, 16, 16, 16).amin((2, 4))
     assert within.amax(0)[left_out].max() <= EMPTY_CONTRAST
     assert 100 < left_out.sum() < 256 - 48
     assert not left_out[12, 12]
-    assert torch.equal(glance.contrast, cell_contrast(canvas, (16, 16)))
 
 
 def test_auto_sees_print_that_is_too_thin_for_the_squeezed_picture(tiny_model, make_inputs, make_processor):
@@ -224,11 +235,18 @@ def test_auto_sees_print_that_is_too_thin_for_the_squeezed_picture(tiny_model, m
 def test_auto_keeps_the_edges_of_plain_areas_and_enough_for_the_budget(tiny_model):
     layer = tiny_model().model.arrcoc
     image = torch.full((3, 128, 128), 255, dtype=torch.uint8)
-    blank = layer.look(image, (1, 8, 8))
+
+    def look(image):
+        seen = layer.look(image, (1, 8, 8))
+        with pytest.raises(ValueError, match="does not tell what is empty"):
+            choose_to_encode(seen, (1, 8, 8), "auto", 1, 0.1)
+        return replace(seen, contrast=cell_contrast(seen.canvas, (8, 8)))
+
+    blank = look(image)
     assert len(choose_to_encode(blank, (1, 8, 8), "auto", 7, 0.1)) == 7
     image = image.clone()
     image[1:, 32:96, 32:96] = 0  # a plain square of 4 x 4 cells
-    cells = choose_to_encode(layer.look(image, (1, 8, 8)), (1, 8, 8), "auto", 1, 0.1)
+    cells = choose_to_encode(look(image), (1, 8, 8), "auto", 1, 0.1)
     kept = torch.zeros(64, dtype=torch.bool).index_fill(0, cells, True).view(8, 8)
     assert kept[2, 2:6].all()
     assert kept[1, 2:6].all()
@@ -313,9 +331,42 @@ def test_a_budget_too_small_for_a_coarse_view_goes_to_cells(tiny_model, make_inp
     assert (model.allocate(**inputs, allocation_mode="foveated")[0].level == 0).all()
     encoded = model.encode_images(**inputs, allocation_mode="foveated")
     assert torch.equal(model(**inputs, allocation_mode="foveated", encoded_images=encoded).logits, plain)
-    larger = make_inputs(page(), token_budget=30)
-    with pytest.raises(ValueError, match=r"fits a budget of 30 tokens \(none\); call encode_images"):
-        model(**larger, allocation_mode="foveated", encoded_images=encoded)
+    larger = model.allocate(**make_inputs(page(), token_budget=30), encoded_images=encoded)[0]  # gets the coarsest
+    assert len(larger) == 30
+    assert (larger.level == COARSE_FACTORS.index(8) + 1).sum() == (larger.level > 0).sum() == 1
+
+
+def test_what_was_encoded_tells_how_it_is_asked(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=30)
+    for mode, other in (("foveated", "select"), ("select", "foveated")):
+        encoded = model.encode_images(**inputs, allocation_mode=mode)
+        wanted = model(**inputs, allocation_mode=mode).logits
+        model.config.allocation_mode = other
+        assert torch.allclose(model(**inputs, encoded_images=encoded).logits, wanted, atol=1e-5)
+        assert (model.allocate(**inputs, encoded_images=encoded)[0].level > 0).any() == (mode == "foveated")
+        with pytest.raises(ValueError, match=f"made for allocation_mode='{mode}', but '{other}' is asked for"):
+            model(**inputs, encoded_images=encoded, allocation_mode=other)
+        model.config.allocation_mode = "select"
+
+
+@pytest.mark.parametrize("mode", [{}, *MODES], ids=str)
+def test_the_vision_tower_is_kept_from_what_packs_the_prompt(mode, tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=30)
+    length = inputs["input_ids"].shape[1]
+    ends = torch.tensor([0, length], dtype=torch.int32)
+    packed = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": length, "max_length_k": length}
+    wanted, seen = model(**inputs, **mode).logits, []
+    hook = model.model.visual.register_forward_pre_hook(
+        lambda _, args, named: seen.append(set(named)), with_kwargs=True
+    )
+    found = model(**inputs, **packed, video_position_ids=torch.zeros(3), **mode).logits
+    hook.remove()
+    assert torch.equal(found, wanted)
+    assert len(seen) == 1
+    assert not seen[0] & {*packed, "video_position_ids"}
+    if mode:
+        with pytest.raises(ValueError, match="image_position_ids is made for every cell"):
+            model(**inputs, image_position_ids=torch.zeros(48 * 4, 2, dtype=torch.long), **mode)
 
 
 @pytest.mark.parametrize("mode", [{}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}], ids=str)

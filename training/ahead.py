@@ -14,7 +14,7 @@ import torch
 from tqdm.auto import tqdm
 
 from arrcoc.encoding import encode_cells
-from arrcoc.looking import Glance, choose_to_encode, with_patch_contrast
+from arrcoc.looking import Glance, choose_to_encode, with_contrast
 from arrcoc.placement import merged_grids
 from training.language_pass import full_pass, prefixed, rows_alone
 from training.scorers import Scored, blind_query, encode_once
@@ -149,7 +149,7 @@ def _in_part(model, batch, page: EncodedPage, random: Random, parts: int, auto: 
         return []
     grid_thw = batch["image_grid_thw"][:1]
     pixels = batch["pixel_values"][: int(grid_thw.prod())]
-    glance = with_patch_contrast(page.glance, pixels, page.grid[1:])
+    glance = with_contrast(page.glance, pixels, page.grid[1:])
     rated = layer.rate(glance, model.get_input_embeddings()(ids[chosen]), mask[chosen])
     found = []
     for row, early in zip(chosen, rated.early, strict=True):

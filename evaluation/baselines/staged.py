@@ -3,6 +3,7 @@ the foveated mode."""
 
 import torch
 
+from arrcoc.configuration_arrcoc import pooling_conflict
 from arrcoc.encoding import coarse_grid
 from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import Prepared, prompt
@@ -13,14 +14,8 @@ ENCODE_RATIO = 0.35
 def refuses(name: str, config) -> str | None:
     """Why a model of this configuration can't spend its budget as the method says, or `None`."""
     ratio = {"two_stage": ENCODE_RATIO, "auto_stage": "auto"}.get(name, config.encode_ratio)
-    if config.coarse_share > 0 and ratio != 1:
-        return (
-            f"coarse_share={config.coarse_share} pools cells that encode_ratio={ratio} leaves out; pass --set coarse_share=0, or "
-            "a method that encodes all cells"
-        )
-    if config.coarse_share > 0 and (name == "foveated" or config.allocation_mode == "foveated"):
-        return f"coarse_share={config.coarse_share} pools cells beside a coarse view; pass --set coarse_share=0, or another method"
-    return None
+    mode = "foveated" if name == "foveated" else config.allocation_mode
+    return pooling_conflict(config.coarse_share, ratio, mode)
 
 
 @torch.no_grad()
