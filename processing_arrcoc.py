@@ -138,7 +138,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         output.pop("_video_settings", None)
         if "video_processor" not in output:
             names = ("patch_size", "temporal_patch_size", "merge_size", "image_mean", "image_std")
-            settings = self._video_settings or {name: getattr(self.image_processor, name) for name in names}
+            held = {name: getattr(self.image_processor, name, None) for name in names}
+            settings = self._video_settings or {name: value for name, value in held.items() if value is not None}
             output["video_processor"] = {"video_processor_type": "Qwen3VLVideoProcessor"} | settings
         return output
 

@@ -78,7 +78,10 @@ def main() -> None:
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32).eval()
     named = WORLD | (TABLES if options.tables else {})
     if options.data:
-        named = {spec: (spec, int(limit)) for spec, _, limit in (text.rpartition("=") for text in options.data)}
+        parted = [text.rpartition("=") for text in options.data]
+        if wrong := [spec + mark + limit for spec, mark, limit in parted if not (spec and limit.isdecimal())]:
+            parser.error(f"--data {wrong[0]}: wanted SPEC=LIMIT, such as runs/pages=600")
+        named = {spec: (spec, int(limit)) for spec, _, limit in parted}
     pages = {
         name: pages_of(model, processor, spec.format(options.tables), options.seed, limit, 0 if options.early else 1)
         for name, (spec, limit) in named.items()

@@ -139,6 +139,7 @@ def load_model(parser: argparse.ArgumentParser, options: argparse.Namespace):
     processor_class = ARRCOCProcessor if ours else AutoProcessor
     try:
         processor = processor_class.from_pretrained(options.model)
+        torch.manual_seed(0)  # what the folder lacks is drawn: a run goes on with the same model
         model = model_class.from_pretrained(options.model, dtype=getattr(torch, options.dtype), **options.dials)
         if options.allocator is not None:
             # Imported late: only a run with an allocator's file needs training's dependencies.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+import arrcoc
 from arrcoc.upload import CODE_FILES
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +105,8 @@ class Records:
 
 def code_fingerprint(package: Path) -> str:
     """Hash of the model's code and of all Python files of `package`, as hexadecimal text."""
-    code = b"".join((ROOT / name).read_bytes() for name in CODE_FILES)
+    ours = Path(arrcoc.__file__).parent  # which another copy of the repository may have installed
+    code = b"".join((ours / name).read_bytes() for name in CODE_FILES)
     code += b"".join(path.read_bytes() for path in sorted(package.rglob("*.py")))
     return hashlib.sha256(code).hexdigest()[:16]
 

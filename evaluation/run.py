@@ -136,7 +136,10 @@ def main(arguments: list[str] | None = None):
     except OSError as error:
         parser.error(f"--out {options.out} can't be written ({error}); pass a path in a folder of yours")
     runs = runs_of(options.methods, options.budgets)
-    answers = evaluate(model, processor, examples, facts, runs, records, options.batch_size, options.max_new_tokens)
+    try:
+        answers = evaluate(model, processor, examples, facts, runs, records, options.batch_size, options.max_new_tokens)
+    except ValueError as error:  # a method that can't have a budget on these pictures
+        parser.error(str(error))
     ratios = {}
     if options.timing:
         # Spread over the data, so that pictures of several sizes are timed.

@@ -17,7 +17,7 @@ from publishing.files import ROOT, sha256_of
 OURS, ALL = "arrcoc", "all"
 _TEXT = ("method", "budget", "family", "prefill_note")
 _NEEDED = ("method", "budget", "family", "questions", "pictures", "exact_match", "exact_match_low", "tokens")
-# Columns of the tables: what the card calls them, and how many of a row's questions have them.
+# Columns of the tables: what the card calls them.
 TABLES = {"exact_match": "exact match", "evidence_recall": "evidence recall"}
 
 

@@ -22,6 +22,7 @@ from evaluation import answering, loading, report, run, swap, timing
 from evaluation.baselines import fastv, vision_selector
 from evaluation.budgets import heading, label, parse_budgets, tokens_for
 from evaluation.records import Answer, Records, RecordsMismatch, data_fingerprint, model_fingerprint
+from training import train_allocator
 from training.allocator import load_allocator, save_allocator
 from training.data import load_examples
 
@@ -268,6 +269,11 @@ def test_another_model_runs_what_it_can(command, processor, tmp_path, capsys):
     with pytest.raises(SystemExit):
         command(*common, "--methods", "full", "--set", "coverage_floor=0.1")
     assert "which a llava model has not" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command(*common, "--budgets", "0.25", "--methods", "resize", "--out", str(tmp_path / "small"))
+    assert "LlavaProcessor spends more than 2 tokens" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match=r"error: .*llava"):
+        train_allocator.main(["--model", str(tmp_path / "llava"), "--steps", "1", "--out", str(tmp_path / "trained")])
 
 
 def test_learned_baselines_need_their_weights(loaded, tmp_path, monkeypatch):
@@ -330,6 +336,12 @@ def test_an_allocator_without_the_question_is_no_ordinary_one(load, tiny_model, 
     with pytest.raises(SystemExit):
         load("--allocator", str(tmp_path / "blind.safetensors"))
     assert "trained without the question" in capsys.readouterr().err
+
+
+def test_what_a_folder_lacks_is_the_same_in_every_run(load):
+    """A stock checkpoint has no allocator, and this one no adapter: a killed run goes on with the model that it began with."""
+    models = [load("--set", "coarse_share=0.3") for _ in range(2)]
+    assert model_fingerprint(models[0]) == model_fingerprint(models[1])
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,8 @@ def test_as_number():
     assert as_number(" 3.5% ") == pytest.approx(0.035)
     assert as_number("1,234") == 1234
     assert [as_number(text) for text in ("-$5", "$-5", "- €5", "+$ 5", "-$1,000%")] == [-5, -5, -5, 5, -10]
+    assert [as_number(text) for text in ("5 €", "12.50€", "-1,234,567.5 $")] == [5, 12.5, -1234567.5]
+    assert [as_number(text) for text in ("1,2", "12,50", "1,2345", "1234,567", "1,234,56", "1.5,000")] == [None] * 6
     assert [as_number(text) for text in ("A4", "inf", "nan", "", "12 km", "1_000", "-$-5")] == [None] * 7
 
 
@@ -96,6 +98,8 @@ def test_text_metrics_load_without_a_network(load, name, wanted):
     result = load(name).compute(predictions=["Hello", "hallo"], references=[["x", "hello"], ["hello"]])
     assert result[name] == pytest.approx(wanted)
     assert result["scores"][0] == 1
+    with pytest.raises(ValueError, match="no predictions came"):
+        load(name).compute(predictions=[], references=[])
 
 
 def test_evidence_metric_loads_without_a_network(load):
@@ -104,6 +108,8 @@ def test_evidence_metric_loads_without_a_network(load):
     assert result == {"evidence_recall": 0.75, "kept_whole": 0.5, "scores": [0.5, 1.0]}
     nearly = load("evidence_recall").compute(predictions=[[[True, False]]], references=[[[0.98, 0.02]]])
     assert nearly["kept_whole"] == 0  # a letter may be missing
+    with pytest.raises(ValueError, match="no predictions came"):
+        load("evidence_recall").compute(predictions=[], references=[])
 
 
 def test_certain_values_have_no_width_and_the_mean_is_inside():

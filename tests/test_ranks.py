@@ -48,6 +48,14 @@ def test_an_allocator_is_compared_with_the_models_own(checkpoint, tmp_path, monk
     assert all(line.startswith("  world:one_field?grids=8x8") for rows in found.values() for line in rows)
 
 
+@pytest.mark.parametrize("data", ["runs/pages", "runs/pages=few", "=3"])
+def test_data_without_a_limit_is_refused(data, checkpoint, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ranks", "bundled", "--model", str(checkpoint), "--data", data])
+    with pytest.raises(SystemExit):
+        ranks.main()
+    assert f"--data {data}: wanted SPEC=LIMIT" in capsys.readouterr().err
+
+
 def test_a_twin_without_the_question_is_asked_nothing(checkpoint, tmp_path, monkeypatch, capsys):
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
     twin = tmp_path / "query_blind.safetensors"

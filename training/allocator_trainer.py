@@ -58,7 +58,7 @@ def _stopped(out: str, step: int) -> str:
     last = get_last_checkpoint(out) if os.path.isdir(out) else None
     return (
         f"is NaN or infinite in step {step + 1}; training has stopped, the last good checkpoint is {last or 'none yet'}; "
-        "resume with a lower learning rate, or look at the data of this step"
+        "look at the data of this step, or begin again with a lower --learning-rate and another --out"
     )
 
 

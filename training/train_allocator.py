@@ -226,7 +226,10 @@ def main(arguments: list[str] | None = None) -> Path:
     else:
         if trainer.args.should_save:
             save_options(options)
-        seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+        try:
+            seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+        except (FloatingPointError, OSError) as error:  # they say what is whole
+            raise SystemExit(f"error: {error}") from error
         step = trainer.state.global_step
     path = finish(trainer, processor, options)
     if trainer.args.should_save:

@@ -51,4 +51,6 @@ class ANLS(evaluate.Metric):
     def _compute(self, predictions, references, threshold=THRESHOLD):
         pairs = zip(predictions, references, strict=True)
         scores = [anls(prediction, answers, threshold) for prediction, answers in pairs]
+        if not scores:
+            raise ValueError("no predictions came; pass at least one")
         return {"anls": sum(scores) / len(scores), "scores": scores}

@@ -41,6 +41,8 @@ class EvidenceRecall(evaluate.Metric):
 
     def _compute(self, predictions, references):
         scores = [evidence_recall(kept, weight) for kept, weight in zip(predictions, references, strict=True)]
+        if not scores:
+            raise ValueError("no predictions came; pass at least one")
         whole = [score >= WHOLE for score in scores]
         return {
             "evidence_recall": sum(scores) / len(scores),

@@ -29,4 +29,6 @@ class ExactMatch(evaluate.Metric):
 
     def _compute(self, predictions, references):
         scores = [exact_match(prediction, answers) for prediction, answers in zip(predictions, references, strict=True)]
+        if not scores:
+            raise ValueError("no predictions came; pass at least one")
         return {"exact_match": sum(scores) / len(scores), "scores": scores}

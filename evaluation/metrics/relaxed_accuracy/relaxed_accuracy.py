@@ -7,12 +7,16 @@ import datasets
 import evaluate
 
 TOLERANCE = 0.05  # Masry et al. 2022, section 5
-_CURRENCY = re.compile(r"^([+-]?)\s*[$€£]+\s*")  # behind the sign or before it
+_CURRENCY = re.compile(r"^([+-]?)\s*[$€£]+\s*|\s*[$€£]+$")  # behind the sign, before it, or at the end
+_GROUPED = re.compile(r"[+-]*\d{1,3}(,\d{3})+(?![\d,])")
 
 
 def as_number(text: str) -> float | None:
-    """The finite number that `text` is, with thousands commas, a currency sign or a percent sign; else None."""
-    plain = _CURRENCY.sub(r"\1", text.strip()).replace(",", "")
+    """The finite number that `text` is, with thousands commas, a currency sign or a percent sign; else None, also with other
+    commas, which may be decimal ones."""
+    plain = _CURRENCY.sub(r"\1", text.strip())
+    if _GROUPED.match(plain):
+        plain = plain.replace(",", "")
     percent = plain.endswith("%")
     if "_" in plain:  # Python's own way to group digits
         return None
@@ -61,4 +65,6 @@ class RelaxedAccuracy(evaluate.Metric):
     def _compute(self, predictions, references, tolerance=TOLERANCE):
         pairs = zip(predictions, references, strict=True)
         scores = [relaxed_accuracy(prediction, answers, tolerance) for prediction, answers in pairs]
+        if not scores:
+            raise ValueError("no predictions came; pass at least one")
         return {"relaxed_accuracy": sum(scores) / len(scores), "scores": scores}
