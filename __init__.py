@@ -6,7 +6,7 @@ without `trust_remote_code`.
 
 from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoModelForMultimodalLM, AutoProcessor
 
-from .attending import Allocation
+from .allocation import Allocation
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
 from .encoding import EncodedImages
 from .modeling_arrcoc_qwen import ARRCOCQwen3VLForConditionalGeneration, ARRCOCQwen3VLModel

@@ -1,94 +1,18 @@
-"""From relevance to a frozen plan (which cells, where, how deep), and how to apply the plan to tokens."""
+"""From relevance to a plan: which cells, where, how deep."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+
+from .allocation import Allocation, flat_index
 
 # Scores are compared on this grid. Two cells that are equal in exact arithmetic stay equal on every device and in every
 # batch, and raster order decides between them.
 SCORE_STEP = 1e-4
 # Cells compared with each other for similarity, for each token of the budget. Cells that rank lower are never reached.
 CANDIDATES_PER_TOKEN = 4
-
-
-@dataclass(frozen=True, eq=False)
-class Allocation:
-    """Where one image's visual tokens go.
-
-    Attributes:
-        positions: (K, 3) long, (t, row, column) of each token on the merged grid, in raster order; in the foveated mode the
-            tokens of the coarse view come first.
-        grid: (t, h, w) of the merged grid.
-        relevance: (t, h, w) float32, the balanced map that the choice was made on.
-        scores: the maps "information", "perspective" and "participation" by name, each (t, h, w).
-        tensions: "compress_particularize", "exploit_explore" and "focus_diversify" by name, scalar tensors in (-1, 1).
-        level: (K,) long, 0 for a fine cell, 1 for a 2 x 2 and 2 for a 4 x 4 pooled cell; n for a token of a coarse view at
-            1 / 2^n of the sides.
-        depth: (K,) long, how many DeepStack levels the token receives.
-        cell_token: (t * h * w,) long, the token that each cell feeds, -1 for a dropped cell.
-        pooled: whether a token stands for a pooled cell; `None` to read it off `level`, for which a GPU is waited for.
-    """
-
-    positions: torch.Tensor
-    grid: tuple[int, int, int]
-    relevance: torch.Tensor
-    scores: Mapping[str, torch.Tensor]
-    tensions: Mapping[str, torch.Tensor]
-    level: torch.Tensor
-    depth: torch.Tensor
-    cell_token: torch.Tensor
-    pooled: bool | None = None
-
-    def __post_init__(self):
-        if self.pooled is None:
-            object.__setattr__(self, "pooled", bool(self.level.any()))
-        object.__setattr__(self, "scores", MappingProxyType(dict(self.scores)))
-        object.__setattr__(self, "tensions", MappingProxyType(dict(self.tensions)))
-
-    def __reduce__(self):  # a mapping proxy can't be pickled
-        values = (getattr(self, name) for name in self.__dataclass_fields__)
-        return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def to(self, device) -> "Allocation":
-        """The plan with all of its tensors on `device`."""
-        if self.positions.device == torch.device(device):
-            return self
-        moved = {
-            name: getattr(self, name).to(device) for name in ("positions", "relevance", "level", "depth", "cell_token")
-        }
-        scores = {name: score.to(device) for name, score in self.scores.items()}
-        tensions = {name: tension.to(device) for name, tension in self.tensions.items()}
-        return replace(self, **moved, scores=scores, tensions=tensions)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether every cell has a token of its own, so that the plan changes nothing."""
-        return len(self) == math.prod(self.grid)
-
-    @property
-    def kept(self) -> torch.Tensor:
-        """(t, h, w) bool, the cells that have a token of their own; on the CPU."""
-        kept = torch.zeros(self.grid, dtype=torch.bool)
-        kept[tuple(self.positions[self.level == 0].cpu().T)] = True
-        return kept
-
-    def overlay(self, image):
-        """A heatmap of the relevance over `image` with the kept cells outlined, as a PIL image of the image's own size.
-
-        Args:
-            image: PIL image that was allocated.
-        """
-        from .overlay import draw_overlay
-
-        return draw_overlay(self, image)
 
 
 def _plan(cells, level, depth, cell_token, grid, pooled: bool):
@@ -100,6 +24,15 @@ def _plan(cells, level, depth, cell_token, grid, pooled: bool):
 def rank(scores: torch.Tensor) -> torch.Tensor:
     """Indices of `scores` (N,) from the highest to the lowest, raster order among equals."""
     return torch.sort((scores.detach() / SCORE_STEP).round(), descending=True, stable=True).indices
+
+
+def first_of_each(group: torch.Tensor, order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`order` (N,), indices of cells, with those of one `group` (cells,) side by side and else as it was, and (N,) bool, which are
+    the first of theirs."""
+    order = order[torch.sort(group[order], stable=True).indices]
+    first = torch.ones_like(order, dtype=torch.bool)
+    first[1:] = group[order][1:] != group[order][:-1]
+    return order, first
 
 
 def suppress_similar(relevance: torch.Tensor, features: torch.Tensor, strength: torch.Tensor, budget: int):
@@ -140,12 +73,7 @@ def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch
     row = torch.arange(height, device=scores.device) * rows // height
     column = torch.arange(width, device=scores.device) * columns // width
     block = (row[:, None] * columns + column[None]).flatten()
-    order = rank(scores)
-    # In rank order, the first cell of each block is its best.
-    by_block = order[torch.sort(block[order], stable=True).indices]
-    sorted_block = block[by_block]
-    first = torch.ones_like(sorted_block, dtype=torch.bool)
-    first[1:] = sorted_block[1:] != sorted_block[:-1]
+    by_block, first = first_of_each(block, rank(scores))
     return torch.empty_like(first).scatter_(0, by_block, first & (scores[by_block] > -math.inf))
 
 
@@ -199,10 +127,7 @@ def pool_elsewhere(scores: torch.Tensor, grid: tuple[int, int, int], cell_token:
         token = torch.where(free, number[block], -1)
         off_centre = (row - block_mean(row.float())[block]) ** 2 + (column - block_mean(column.float())[block]) ** 2
         order = rank(-off_centre)
-        order = order[token[order] >= 0]
-        order = order[torch.sort(token[order], stable=True).indices]
-        first = torch.ones_like(order, dtype=torch.bool)
-        first[1:] = token[order][1:] != token[order][:-1]
+        order, first = first_of_each(token, order[token[order] >= 0])
         base = int(cell_token.max()) + 1
         cell_token = torch.where(token >= 0, token + base, cell_token)
         stands.append(order[first])
@@ -289,35 +214,3 @@ def straight_through_gates(scores: torch.Tensor, allocation: Allocation, tempera
     ends = [kept.detach().min(), dropped.detach().max()] if len(dropped) else [kept.detach().min()]
     soft = torch.sigmoid((kept - torch.stack(ends).mean()) / temperature)
     return 1 + (soft - soft.detach())
-
-
-def flat_index(allocation: Allocation) -> torch.Tensor:
-    """(K,) raster index of the cell that each token stands on."""
-    _, height, width = allocation.grid
-    t, row, column = allocation.positions.unbind(-1)
-    return (t * height + row) * width + column
-
-
-def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch.Tensor | None = None) -> torch.Tensor:
-    """The kept rows of `tokens` (t * h * w, C), pooled cells as the mean of their rows: (K, C).
-
-    Args:
-        encoded: (M,) ascending, the cells that `tokens` has rows of, where not of all; the plan then has fine cells alone.
-    """
-    if encoded is not None:
-        return tokens[torch.searchsorted(encoded, flat_index(allocation))]
-    if not allocation.pooled:
-        return tokens[flat_index(allocation)]
-    fed = allocation.cell_token >= 0
-    token = allocation.cell_token[fed]
-    count = torch.bincount(token, minlength=len(allocation)).to(tokens.dtype)
-    pooled = tokens.new_zeros(len(allocation), tokens.shape[-1]).index_add(0, token, tokens[fed])
-    return pooled / count[:, None]
-
-
-def apply_to_deepstack(
-    allocation: Allocation, levels: list[torch.Tensor], encoded: torch.Tensor | None = None
-) -> list[torch.Tensor]:
-    """The kept rows of each DeepStack level, zero where a token is too shallow for it: list of (K, C)."""
-    kept = [apply_to_tokens(allocation, level, encoded) for level in levels]
-    return [features * (allocation.depth > number)[:, None] for number, features in enumerate(kept)]

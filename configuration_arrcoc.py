@@ -138,8 +138,9 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         min_deepstack_levels (`int` or `None`):
             DeepStack levels that the least relevant kept token receives; `None` gives every token all of them.
         encode_ratio (`float` in (0, 1] or `"auto"`):
-            Share of an image's cells that the vision tower encodes, chosen from the raw image and the question alone; with
-            a coarse view's tokens at least as many as the image has tokens. 1 encodes all. `"auto"` leaves out empty paper and nothing else.
+            Share of an image's cells that the vision tower encodes, chosen from the raw image and the question alone; with a
+            coarse view's tokens at least as many as the image has tokens. 1 encodes all. `"auto"` leaves out empty paper and
+            nothing else.
         allocation_mode (`str`, `"select"` or `"foveated"`):
             `"select"` keeps cells. `"foveated"` spends a part of the budget on a coarse view of the whole image.
         coarse_view_share (`float`, in [0.05, 0.95]):

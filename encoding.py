@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
 
-from .attending import Allocation
+from .allocation import Allocation
+from .compiling import uncompiled
 from .looking import Glance
-from .placement import uncompiled
 
 COARSE_FACTORS = (2, 4, 8)  # sides of an image over those of its coarse view
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .attending import Allocation, attend, flat_index, straight_through_gates, suppress_similar
+from .allocation import Allocation, flat_index
+from .attending import attend, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
 from .knowing import Float32Linear, InformationScorer, NeutralLinear, PerspectivalScorer
 from .looking import Glance

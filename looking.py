@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from .attending import choose_cells
-from .placement import uncompiled
+from .compiling import uncompiled
 from .texture import cell_geometry
 
 # "auto" never drops a cell one of whose pixels differs from its surroundings by more than this, in any channel of [0, 1].
@@ -80,6 +80,8 @@ def patch_contrast(patches: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Ten
 @uncompiled
 def with_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[int, int]) -> Glance:
     """`glance` with its `contrast` as "auto" promises it, that of the raw image or of the patches; see `patch_contrast`."""
+    if glance.canvas is None:
+        raise ValueError("the glance has no canvas any more; pass what ARRCOCLayer.look returns")
     squeezed = cell_contrast(glance.canvas.float(), grid_hw)
     return replace(glance, contrast=torch.maximum(squeezed, patch_contrast(patches, grid_hw).to(squeezed.device)))
 
@@ -87,7 +89,13 @@ def with_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[int, int
 @uncompiled
 def count_inked(glances: Sequence[Glance]) -> list[int]:
     """How many cells of each image `EMPTY_CONTRAST` does not call empty, read from the device in one go."""
-    return torch.stack([(glance.contrast > EMPTY_CONTRAST).sum() for glance in glances]).tolist() if glances else []
+    return torch.stack([_inked(glance).sum() for glance in glances]).tolist() if glances else []
+
+
+def _inked(glance: Glance) -> torch.Tensor:
+    if glance.contrast is None:
+        raise ValueError("the glance does not tell what is empty; pass what with_contrast returns")
+    return glance.contrast > EMPTY_CONTRAST
 
 
 @uncompiled
@@ -109,9 +117,7 @@ def choose_to_encode(
     """
     cells = math.prod(grid)
     if isinstance(encode_ratio, str):  # "auto"
-        if glance.contrast is None:
-            raise ValueError("the glance does not tell what is empty; pass what with_contrast returns")
-        told = glance.contrast.flatten() > EMPTY_CONTRAST
+        told = _inked(glance).flatten()
         count = max(count_inked([glance])[0] if inked is None else inked, budget)
         scores = torch.where(told, torch.inf, glance.information.flatten())
         kept = choose_cells(scores, grid, count, 0.0)

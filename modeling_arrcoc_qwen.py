@@ -16,7 +16,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .attending import Allocation
+from .allocation import Allocation
 from .caching import (
     PromptEnd,
     cached_tokens,
@@ -27,6 +27,7 @@ from .caching import (
     rope_deltas_of,
 )
 from .checkpoint import check_loaded
+from .compiling import with_return_dict
 from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt
 from .encoding import EncodedImages, only_source
 from .generating import GeneratingMixin
@@ -35,7 +36,7 @@ from .layer import ARRCOCLayer
 from .participating import ParticipatoryScorer
 from .placement import check_filled, count_placeholders, replace_stray_placeholders
 from .placing import PlacingMixin
-from .seeing import SeeingMixin, with_return_dict
+from .seeing import SeeingMixin
 
 
 class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):

@@ -4,15 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
+from .compiling import uncompiled
+
 # Inputs with one entry for each image.
 IMAGE_INPUTS = ("image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 
 _WITH_IMAGES = ("pixel_values", "encoded_images", *IMAGE_INPUTS)
 _WITH_VIDEOS = ("pixel_values_videos", "video_grid_thw")
-
-# For what chooses and places tokens: it hangs on values and sizes, and torch.compile would trace it anew, for minutes, when these
-# change (dev/LOG.md). The vision tower and the language model are compiled.
-uncompiled = torch.compiler.disable
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,93 +137,6 @@ def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw
             "prompt within an image (max_length)"
         )
     return lengths
-
-
-def check_counts(counts, grids):
-    """Refuses token counts that the images can't have.
-
-    Args:
-        counts: tokens to keep of each image.
-        grids: (t, h, w) merged grid of each image.
-
-    Raises:
-        ValueError: naming what came and what was wanted.
-    """
-    if len(counts) != len(grids):
-        raise ValueError(f"image_token_counts has {len(counts)} entries for {len(grids)} images; pass one per image")
-    for number, (count, grid) in enumerate(zip(counts, grids, strict=True)):
-        cells = grid[0] * grid[1] * grid[2]
-        if not 1 <= count <= cells:
-            raise ValueError(f"image {number} can keep 1 to {cells} tokens, image_token_counts asks for {count}")
-
-
-def check_images(images: int, texture_images, query_input_ids, query_attention_mask):
-    """Refuses inputs that do not describe the same images, where they are there.
-
-    Args:
-        images: entries of image_grid_thw.
-        texture_images, query_input_ids, query_attention_mask: as `ARRCOCProcessor` makes them.
-
-    Raises:
-        ValueError: naming the input, what came and what was wanted.
-    """
-    for name, value in (
-        ("texture_images", texture_images),
-        ("query_input_ids", query_input_ids),
-        ("query_attention_mask", query_attention_mask),
-    ):
-        if value is not None and len(value) != images:
-            raise ValueError(
-                f"{name} holds {len(value)} images, but image_grid_thw lists {images}. A pipeline with batch_size > 1 keeps one "
-                "image per chat; for chats with several images use batch_size=1, or call the processor and generate()"
-            )
-    if query_input_ids is None and query_attention_mask is not None:
-        raise ValueError(
-            "query_input_ids is missing beside query_attention_mask; pass both as the processor returns them"
-        )
-    if query_input_ids is None:
-        return
-    if query_attention_mask is None or query_attention_mask.shape != query_input_ids.shape:
-        came = "missing" if query_attention_mask is None else f"of shape {tuple(query_attention_mask.shape)}"
-        raise ValueError(
-            f"query_attention_mask is {came}, but query_input_ids is padded, of shape {tuple(query_input_ids.shape)}; pass both "
-            "as the processor returns them"
-        )
-
-
-def check_pixels(pixel_values, patches: int):
-    """Refuses pixels that are not those of the images.
-
-    Args:
-        patches: of all images together, by image_grid_thw.
-
-    Raises:
-        ValueError: saying what came and what was wanted.
-    """
-    if pixel_values is None or len(pixel_values) != patches:
-        came = "is missing" if pixel_values is None else f"holds {len(pixel_values)} patches"
-        raise ValueError(
-            f"pixel_values {came}, but image_grid_thw lists {patches}; pass both as one processor call returns them"
-        )
-
-
-def as_bytes(texture_images: torch.Tensor | None) -> torch.Tensor | None:
-    """`texture_images` of wider whole numbers, which `datasets` makes of bytes, as uint8; any others as they are.
-
-    Raises:
-        ValueError: a number is not of 0 to 255.
-    """
-    if texture_images is None:
-        return None
-    kind = texture_images.dtype
-    if kind in (torch.uint8, torch.bool) or kind.is_floating_point or kind.is_complex:
-        return texture_images
-    if texture_images.numel() and not 0 <= int(texture_images.min()) <= int(texture_images.max()) <= 255:
-        raise ValueError(
-            f"texture_images holds {int(texture_images.min())} to {int(texture_images.max())}; wanted the raw image, 0 to 255, as "
-            "the processor returns it"
-        )
-    return texture_images.to(torch.uint8)
 
 
 def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:

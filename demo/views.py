@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from arrcoc.attending import Allocation
+from arrcoc.allocation import Allocation
 from arrcoc.overlay import heatmap
 from arrcoc.texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 from training.data.examples import Box, evidence_weight

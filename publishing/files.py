@@ -9,12 +9,16 @@ ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_CHECKPOINT = ROOT / "checkpoints" / "arrcoc-small"
 # What ships beside weights, tokenizer and configs: flat, found by the loader through relative imports.
 CODE_FILES = (
+    "allocation.py",
+    "asking.py",
     "attending.py",
     "balancing.py",
     "budget.py",
     "caching.py",
     "checkpoint.py",
+    "compiling.py",
     "configuration_arrcoc.py",
+    "deciding.py",
     "encoding.py",
     "generating.py",
     "knowing.py",

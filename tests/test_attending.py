@@ -9,14 +9,11 @@ import time
 import pytest
 import torch
 
+from arrcoc.allocation import Allocation, apply_to_deepstack, apply_to_tokens, flat_index
 from arrcoc.attending import (
-    Allocation,
-    apply_to_deepstack,
-    apply_to_tokens,
     attend,
     cover,
     depths,
-    flat_index,
     rank,
     straight_through_gates,
     suppress_similar,

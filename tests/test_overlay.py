@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from arrcoc.attending import Allocation
+from arrcoc.allocation import Allocation
 from arrcoc.overlay import FINE_OUTLINE, HEAT_COLOURS, HEAT_OPACITY, POOLED_OUTLINE, heatmap
 
 

@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from PIL import Image
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from arrcoc.attending import Allocation
+from arrcoc.allocation import Allocation
 from arrcoc.encoding import COARSE_FACTORS, coarse_grid, coarse_view, encode_cells
 from arrcoc.looking import EMPTY_CONTRAST, cell_contrast, choose_to_encode
 from arrcoc.texture import pixel_canvas

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from arrcoc.attending import Allocation, attend, flat_index, straight_through_gates
+from arrcoc.allocation import Allocation, flat_index
+from arrcoc.attending import attend, straight_through_gates
 from arrcoc.layer import ARRCOCOutput
 from arrcoc.placement import merged_grids
 from evaluation.baselines.glimpse_prune import GlimpsePredictor

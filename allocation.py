@@ -1,0 +1,115 @@
+"""A frozen plan, which cells of an image get its tokens, and its application to features."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """Where one image's visual tokens go.
+
+    Attributes:
+        positions: (K, 3) long, (t, row, column) of each token on the merged grid, in raster order; in the foveated mode the
+            tokens of the coarse view come first.
+        grid: (t, h, w) of the merged grid.
+        relevance: (t, h, w) float32, the balanced map that the choice was made on.
+        scores: the maps "information", "perspective" and "participation" by name, each (t, h, w).
+        tensions: "compress_particularize", "exploit_explore" and "focus_diversify" by name, scalar tensors in (-1, 1).
+        level: (K,) long, 0 for a fine cell, 1 for a 2 x 2 and 2 for a 4 x 4 pooled cell; n for a token of a coarse view at
+            1 / 2^n of the sides.
+        depth: (K,) long, how many DeepStack levels the token receives.
+        cell_token: (t * h * w,) long, the token that each cell feeds, -1 for a dropped cell.
+        pooled: whether a token stands for a pooled cell; `None` to read it off `level`, for which a GPU is waited for.
+    """
+
+    positions: torch.Tensor
+    grid: tuple[int, int, int]
+    relevance: torch.Tensor
+    scores: Mapping[str, torch.Tensor]
+    tensions: Mapping[str, torch.Tensor]
+    level: torch.Tensor
+    depth: torch.Tensor
+    cell_token: torch.Tensor
+    pooled: bool | None = None
+
+    def __post_init__(self):
+        if self.pooled is None:
+            object.__setattr__(self, "pooled", bool(self.level.any()))
+        object.__setattr__(self, "scores", MappingProxyType(dict(self.scores)))
+        object.__setattr__(self, "tensions", MappingProxyType(dict(self.tensions)))
+
+    def __reduce__(self):  # a mapping proxy can't be pickled
+        values = (getattr(self, name) for name in self.__dataclass_fields__)
+        return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def to(self, device) -> "Allocation":
+        """The plan with all of its tensors on `device`."""
+        if self.positions.device == torch.device(device):
+            return self
+        moved = {
+            name: getattr(self, name).to(device) for name in ("positions", "relevance", "level", "depth", "cell_token")
+        }
+        scores = {name: score.to(device) for name, score in self.scores.items()}
+        tensions = {name: tension.to(device) for name, tension in self.tensions.items()}
+        return replace(self, **moved, scores=scores, tensions=tensions)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every cell has a token of its own, so that the plan changes nothing."""
+        return len(self) == math.prod(self.grid)
+
+    @property
+    def kept(self) -> torch.Tensor:
+        """(t, h, w) bool, the cells that have a token of their own; on the CPU."""
+        kept = torch.zeros(self.grid, dtype=torch.bool)
+        kept[tuple(self.positions[self.level == 0].cpu().T)] = True
+        return kept
+
+    def overlay(self, image):
+        """A heatmap of the relevance over `image` with the kept cells outlined, as a PIL image of the image's own size.
+
+        Args:
+            image: PIL image that was allocated.
+        """
+        from .overlay import draw_overlay
+
+        return draw_overlay(self, image)
+
+
+def flat_index(allocation: Allocation) -> torch.Tensor:
+    """(K,) raster index of the cell that each token stands on."""
+    _, height, width = allocation.grid
+    t, row, column = allocation.positions.unbind(-1)
+    return (t * height + row) * width + column
+
+
+def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch.Tensor | None = None) -> torch.Tensor:
+    """The kept rows of `tokens` (t * h * w, C), pooled cells as the mean of their rows: (K, C).
+
+    Args:
+        encoded: (M,) ascending, the cells that `tokens` has rows of, where not of all; the plan then has fine cells alone.
+    """
+    if encoded is not None:
+        return tokens[torch.searchsorted(encoded, flat_index(allocation))]
+    if not allocation.pooled:
+        return tokens[flat_index(allocation)]
+    fed = allocation.cell_token >= 0
+    token = allocation.cell_token[fed]
+    count = torch.bincount(token, minlength=len(allocation)).to(tokens.dtype)
+    pooled = tokens.new_zeros(len(allocation), tokens.shape[-1]).index_add(0, token, tokens[fed])
+    return pooled / count[:, None]
+
+
+def apply_to_deepstack(
+    allocation: Allocation, levels: list[torch.Tensor], encoded: torch.Tensor | None = None
+) -> list[torch.Tensor]:
+    """The kept rows of each DeepStack level, zero where a token is too shallow for it: list of (K, C)."""
+    kept = [apply_to_tokens(allocation, level, encoded) for level in levels]
+    return [features * (allocation.depth > number)[:, None] for number, features in enumerate(kept)]

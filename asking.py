@@ -1,0 +1,179 @@
+"""What one call wants of its images, and what it can't want."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .compiling import uncompiled
+from .configuration_arrcoc import check_allocation_mode, check_encode_ratio, pooling_conflict
+from .placement import merged_grids
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What one call wants of its images.
+
+    Attributes:
+        grids: (t, h, w) merged grid of each image.
+        counts: tokens to keep of each image, or `None` for all of all images.
+        texture_images: (images, 3, S, S) uint8.
+        questions: ids of the question to each image, where the embeddings are; `None` for none.
+        encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them.
+    """
+
+    grids: list[tuple[int, int, int]]
+    counts: list[int] | None
+    texture_images: torch.Tensor | None
+    questions: Sequence[torch.Tensor] | None
+    encode_ratio: float | str
+    allocation_mode: str
+
+    @property
+    def sizes(self) -> list[int]:
+        """Cells of each image."""
+        return [t * h * w for t, h, w in self.grids]
+
+    def is_full(self, number: int) -> bool:
+        """Whether an image keeps every cell."""
+        return self.counts is None or self.counts[number] == self.sizes[number]
+
+    @property
+    def all_full(self) -> bool:
+        """Whether every image keeps every cell."""
+        return all(map(self.is_full, range(len(self.grids))))
+
+    def budget(self, number: int) -> int:
+        """Tokens that an image may have."""
+        return self.sizes[number] if self.counts is None else self.counts[number]
+
+
+@uncompiled
+def ask(
+    config, device, image_grid_thw, image_token_counts, texture_images, query_input_ids, query_attention_mask,
+    encode_ratio=None, allocation_mode=None,
+) -> Asked:  # fmt: skip
+    """What a call asks of its images, checked.
+
+    Args:
+        config: `ARRCOCQwen3VLConfig`, which tells what the call leaves open.
+        device: of the embeddings.
+        others: as `ARRCOCQwen3VLForConditionalGeneration.forward` takes them.
+
+    Raises:
+        ValueError: naming the input, what came and what was wanted.
+    """
+    if image_grid_thw is None:
+        raise ValueError("image_grid_thw is missing beside the images; pass it as the processor returns it")
+    grids = merged_grids(image_grid_thw, config.vision_config.spatial_merge_size)
+    counts = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
+    if counts is not None:
+        check_counts(counts, grids)
+    texture_images = as_bytes(texture_images)
+    check_images(len(grids), texture_images, query_input_ids, query_attention_mask)
+    ratio = check_encode_ratio(config.encode_ratio if encode_ratio is None else encode_ratio)
+    mode = check_allocation_mode(config.allocation_mode if allocation_mode is None else allocation_mode)
+    questions = split_questions(query_input_ids, query_attention_mask, device)
+    asked = Asked(grids, counts, texture_images, questions, ratio, mode)
+    if not asked.all_full and (conflict := pooling_conflict(config.coarse_share, ratio, mode)):
+        raise ValueError(conflict)
+    return asked
+
+
+def split_questions(ids: torch.Tensor | None, mask: torch.Tensor | None, device) -> Sequence[torch.Tensor] | None:
+    """The tokens of each question (images, Tq) without padding, on `device`; `None` for none.
+
+    To the host and back in one go: each question has a length of its own, which a GPU would be waited for.
+    """
+    if ids is None or mask is None:
+        return None
+    ids, mask = ids.cpu(), mask.cpu().bool()
+    words = ids[mask] if device.type == "meta" else ids[mask].to(device)  # "meta" where the embeddings are offloaded
+    return words.split(mask.sum(-1).tolist())
+
+
+def check_counts(counts, grids):
+    """Refuses token counts that the images can't have.
+
+    Args:
+        counts: tokens to keep of each image.
+        grids: (t, h, w) merged grid of each image.
+
+    Raises:
+        ValueError: naming what came and what was wanted.
+    """
+    if len(counts) != len(grids):
+        raise ValueError(f"image_token_counts has {len(counts)} entries for {len(grids)} images; pass one per image")
+    for number, (count, grid) in enumerate(zip(counts, grids, strict=True)):
+        cells = grid[0] * grid[1] * grid[2]
+        if not 1 <= count <= cells:
+            raise ValueError(f"image {number} can keep 1 to {cells} tokens, image_token_counts asks for {count}")
+
+
+def check_images(images: int, texture_images, query_input_ids, query_attention_mask):
+    """Refuses inputs that do not describe the same images, where they are there.
+
+    Args:
+        images: entries of image_grid_thw.
+        texture_images, query_input_ids, query_attention_mask: as `ARRCOCProcessor` makes them.
+
+    Raises:
+        ValueError: naming the input, what came and what was wanted.
+    """
+    for name, value in (
+        ("texture_images", texture_images),
+        ("query_input_ids", query_input_ids),
+        ("query_attention_mask", query_attention_mask),
+    ):
+        if value is not None and len(value) != images:
+            raise ValueError(
+                f"{name} holds {len(value)} images, but image_grid_thw lists {images}. A pipeline with batch_size > 1 keeps one "
+                "image per chat; for chats with several images use batch_size=1, or call the processor and generate()"
+            )
+    if query_input_ids is None and query_attention_mask is not None:
+        raise ValueError(
+            "query_input_ids is missing beside query_attention_mask; pass both as the processor returns them"
+        )
+    if query_input_ids is None:
+        return
+    if query_attention_mask is None or query_attention_mask.shape != query_input_ids.shape:
+        came = "missing" if query_attention_mask is None else f"of shape {tuple(query_attention_mask.shape)}"
+        raise ValueError(
+            f"query_attention_mask is {came}, but query_input_ids is padded, of shape {tuple(query_input_ids.shape)}; pass both "
+            "as the processor returns them"
+        )
+
+
+def check_pixels(pixel_values, patches: int):
+    """Refuses pixels that are not those of the images.
+
+    Args:
+        patches: of all images together, by image_grid_thw.
+
+    Raises:
+        ValueError: saying what came and what was wanted.
+    """
+    if pixel_values is None or len(pixel_values) != patches:
+        came = "is missing" if pixel_values is None else f"holds {len(pixel_values)} patches"
+        raise ValueError(
+            f"pixel_values {came}, but image_grid_thw lists {patches}; pass both as one processor call returns them"
+        )
+
+
+def as_bytes(texture_images: torch.Tensor | None) -> torch.Tensor | None:
+    """`texture_images` of wider whole numbers, which `datasets` makes of bytes, as uint8; any others as they are.
+
+    Raises:
+        ValueError: a number is not of 0 to 255.
+    """
+    if texture_images is None:
+        return None
+    kind = texture_images.dtype
+    if kind in (torch.uint8, torch.bool) or kind.is_floating_point or kind.is_complex:
+        return texture_images
+    if texture_images.numel() and not 0 <= int(texture_images.min()) <= int(texture_images.max()) <= 255:
+        raise ValueError(
+            f"texture_images holds {int(texture_images.min())} to {int(texture_images.max())}; wanted the raw image, 0 to 255, as "
+            "the processor returns it"
+        )
+    return texture_images.to(torch.uint8)
