@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from transformers import StaticCache
 
 from evaluation.baselines import METHODS, find
 from tests.far_device import FAR, FarTensor, far_device, to_far, waits
@@ -200,3 +201,19 @@ def test_pages_ahead_are_encoded_on_the_device_and_come_to_it_again(scorer, far,
         assert all(near(loss).isfinite() for loss in losses.values())
     assert mixed == []
     assert any(page.cells is not None for page in pages)
+
+
+def test_a_token_behind_a_static_cache_waits_for_nothing(far, asked):
+    """How many tokens it holds is a tensor, which nothing may read."""
+    inputs, lines = asked(6), []
+    with far_device():
+        moved = inputs.to(FAR)
+        length = moved["input_ids"].shape[1]
+        cache = StaticCache(config=far.config.get_text_config(), max_cache_len=length + 4)
+        far(**moved, past_key_values=cache, use_cache=True)
+        token = {"input_ids": moved["input_ids"][:, -1:], "past_key_values": cache, "use_cache": True}
+        places = torch.zeros(4, len(moved["input_ids"]), 1, dtype=torch.long, device=FAR) + length
+        waits.clear()
+        far(**token, position_ids=places)
+        lines += [line for line in waits if __file__ not in line]
+    assert not lines
