@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 
-from .compiling import uncompiled
 from .configuration_arrcoc import check_allocation_mode, check_encode_ratio, pooling_conflict
 from .placement import merged_grids
 
@@ -48,7 +47,6 @@ class Asked:
         return self.sizes[number] if self.counts is None else self.counts[number]
 
 
-@uncompiled
 def ask(
     config, device, image_grid_thw, image_token_counts, texture_images, query_input_ids, query_attention_mask,
     encode_ratio=None, allocation_mode=None,
@@ -58,7 +56,8 @@ def ask(
     Args:
         config: `ARRCOCQwen3VLConfig`, which tells what the call leaves open.
         device: of the embeddings.
-        others: as `ARRCOCQwen3VLForConditionalGeneration.forward` takes them.
+        image_grid_thw, image_token_counts, texture_images, query_input_ids, query_attention_mask, encode_ratio,
+            allocation_mode: as `ARRCOCQwen3VLForConditionalGeneration.forward` takes them.
 
     Raises:
         ValueError: naming the input, what came and what was wanted.

@@ -120,16 +120,17 @@ class CoarseView:
 
 
 def coarse_grid(
-    grid: tuple[int, int, int], budget: int, share: float, factors: tuple[int, ...] = COARSE_FACTORS
+    grid: tuple[int, int, int], budget: int, share: float, always: bool = False
 ) -> tuple[int, int, int] | None:
-    """(factor, rows, columns) of the finest coarse view that takes at most `share` of `budget` tokens, or `None` where even the
-    coarsest takes more: a view of half a dozen tokens says less than they do as cells."""
+    """(factor, rows, columns) of the finest coarse view that takes at most `share` of `budget` tokens. Where even the coarsest
+    takes more, `None`: a view of half a dozen tokens says less than they do as cells; with `always` the coarsest."""
     _, height, width = grid
-    for factor in factors:
-        rows, columns = -(-height // factor), -(-width // factor)
-        if rows * columns <= budget * share:
-            return factor, rows, columns
-    return None
+    found = None
+    for factor in COARSE_FACTORS:
+        found = factor, -(-height // factor), -(-width // factor)
+        if found[1] * found[2] <= budget * share:
+            return found
+    return found if always else None
 
 
 @uncompiled
@@ -146,9 +147,7 @@ def coarse_view(
         always: make the coarsest where the budget is too small, for larger budgets.
     """
     _, height, width = grid
-    found = coarse_grid(grid, budget, share) or (
-        coarse_grid(grid, height * width, 1.0, COARSE_FACTORS[-1:]) if always else None
-    )
+    found = coarse_grid(grid, budget, share, always)
     if found is None:
         return None
     factor, rows, columns = found
@@ -196,9 +195,26 @@ class EncodedImages:
     allocation_mode: str
     owner: weakref.ref = field(repr=False)
 
-    def check(self, model, image_grid_thw, texture_images, encode_ratio, allocation_mode) -> None:
-        """Refuses to stand for other images, another model, another dtype, or another mode or `encode_ratio` where these are not
-        `None`.
+    def spending(self, encode_ratio, allocation_mode) -> tuple[float | str, str]:
+        """The `encode_ratio` and the mode that the images are asked with: those that they were encoded with.
+
+        Raises:
+            ValueError: another one is asked for, and is not `None`.
+        """
+        if allocation_mode is not None and allocation_mode != self.allocation_mode:
+            raise ValueError(
+                f"encoded_images was made for allocation_mode={self.allocation_mode!r}, but {allocation_mode!r} is asked for; "
+                "pass the same to encode_images(), or leave it out here"
+            )
+        if encode_ratio is not None and encode_ratio != self.encode_ratio:
+            raise ValueError(
+                f"encoded_images was made with encode_ratio={self.encode_ratio!r}, but {encode_ratio!r} is asked for; pass the "
+                "same to encode_images(), or leave it out here"
+            )
+        return self.encode_ratio, self.allocation_mode
+
+    def check(self, model, image_grid_thw, texture_images) -> None:
+        """Refuses to stand for other images, another model or another dtype.
 
         Raises:
             ValueError: saying what differs.
@@ -210,16 +226,6 @@ class EncodedImages:
         if came.dtype != dtype and not torch.is_autocast_enabled(came.device.type):
             raise ValueError(
                 f"encoded_images is {came.dtype}, but the model is {dtype} by now; call encode_images() again"
-            )
-        if allocation_mode is not None and allocation_mode != self.allocation_mode:
-            raise ValueError(
-                f"encoded_images was made for allocation_mode={self.allocation_mode!r}, but {allocation_mode!r} is asked for; "
-                "pass the same to encode_images(), or leave it out here"
-            )
-        if encode_ratio is not None and encode_ratio != self.encode_ratio:
-            raise ValueError(
-                f"encoded_images was made with encode_ratio={self.encode_ratio!r}, but {encode_ratio!r} is asked for; pass the "
-                "same to encode_images(), or leave it out here"
             )
         if texture_images is None:
             raise ValueError(

@@ -9,6 +9,7 @@ import torch
 from .allocation import Allocation
 from .asking import Asked, check_pixels
 from .compiling import with_return_dict
+from .configuration_arrcoc import check_spending
 from .deciding import DecidingMixin
 from .encoding import CoarseView, EncodedImages, check_encoded, coarse_view, encode_cells
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
@@ -59,26 +60,22 @@ class SeeingMixin(DecidingMixin):
             encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them; `None` for the config's.
             encoded_images: from `encode_images()`, in place of the vision tower.
         """
-        check_encoded(encoded_images, image_grid_thw)
-        asked = self._asked(
-            image_grid_thw,
-            image_token_counts,
-            texture_images,
-            query_input_ids,
-            query_attention_mask,
-            encode_ratio,
-            allocation_mode,
+        asked = self._asked_of(
+            encoded_images,
+            image_grid_thw=image_grid_thw,
+            image_token_counts=image_token_counts,
+            texture_images=texture_images,
+            query_input_ids=query_input_ids,
+            query_attention_mask=query_attention_mask,
+            encode_ratio=encode_ratio,
+            allocation_mode=allocation_mode,
         )
         full = asked.all_full
-        if encoded_images is None:
-            check_pixels(pixel_values, self.visual.spatial_merge_unit * sum(asked.sizes))
         if encoded_images is None and full:
+            check_pixels(pixel_values, self.visual.spatial_merge_unit * sum(asked.sizes))
             return self.encode(pixel_values, image_grid_thw, **kwargs)
         if encoded_images is None:
             encoded_images = self._see(pixel_values, image_grid_thw, asked, **kwargs)
-        else:
-            encoded_images.check(self, image_grid_thw, asked.texture_images, encode_ratio, allocation_mode)
-            asked = replace(asked, allocation_mode=encoded_images.allocation_mode)
         vision = type(encoded_images.vision)(**encoded_images.vision)  # the caller's copy stays as it is
         if full and all(len(rows) == size for rows, size in zip(vision.pooler_output, asked.sizes, strict=True)):
             return vision
@@ -107,7 +104,6 @@ class SeeingMixin(DecidingMixin):
                 f"encode_ratio={asked.encode_ratio} encodes what one question needs, which another can't use; pass "
                 "encode_ratio=1.0 or 'auto' to encode_images()"
             )
-        check_pixels(pixel_values, self.visual.spatial_merge_unit * sum(asked.sizes))
         if asked.allocation_mode == "foveated" and asked.counts is None:
             raise ValueError(
                 "image_token_counts is missing: the coarse view depends on the budget; pass the processor's"
@@ -116,15 +112,9 @@ class SeeingMixin(DecidingMixin):
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
-        check_encoded(encoded_images, asked["image_grid_thw"])
-        image_grid_thw, call = asked["image_grid_thw"], self._asked(**asked)
+        call = self._asked_of(encoded_images, **asked)
         if encoded_images is None:
-            check_pixels(pixel_values, self.visual.spatial_merge_unit * sum(call.sizes))
-            encoded_images = self._see(pixel_values, image_grid_thw, call)
-        else:
-            spend = (asked.get("encode_ratio"), asked.get("allocation_mode"))
-            encoded_images.check(self, image_grid_thw, call.texture_images, *spend)
-            call = replace(call, allocation_mode=encoded_images.allocation_mode)
+            encoded_images = self._see(pixel_values, asked["image_grid_thw"], call)
         views = self._views(encoded_images, call)
         decisions = self._decide(encoded_images.vision, call, encoded_images.glances, views, skip_full=False)
         return [
@@ -132,10 +122,22 @@ class SeeingMixin(DecidingMixin):
             for decision, view in zip(decisions, views, strict=True)
         ]
 
+    def _asked_of(self, encoded_images, *, encode_ratio=None, allocation_mode=None, **inputs) -> Asked:
+        """What a call asks, of images that are encoded already where `encoded_images` are there: as they were encoded."""
+        check_spending(encode_ratio, allocation_mode)
+        check_encoded(encoded_images, inputs["image_grid_thw"])
+        if encoded_images is None:
+            return self._asked(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
+        ratio, mode = encoded_images.spending(encode_ratio, allocation_mode)
+        asked = self._asked(**inputs, encode_ratio=ratio, allocation_mode=mode)
+        encoded_images.check(self, inputs["image_grid_thw"], asked.texture_images)
+        return asked
+
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
         """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on no question, and is enough for every
         budget up to that of `asked`."""
         unit, share = self.visual.spatial_merge_unit, self.config.coarse_view_share
+        check_pixels(pixel_values, unit * sum(asked.sizes))
         patches = pixel_values.split([unit * cells for cells in asked.sizes])
         glances: list[Glance | None] = [None] * len(asked.grids)
         views: list[CoarseView | None] = [None] * len(asked.grids)

@@ -12,7 +12,6 @@ import torch
 import arrcoc
 from arrcoc.upload import CODE_FILES
 
-ROOT = Path(__file__).parents[1]
 _CLASSES = ("auto_map", "image_processor_type", "processor_class")  # what an image processor tells of no pixel
 
 

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from evaluation import baselines, loading, report
 from evaluation.answering import answer, batches_of, recalls
+from evaluation.baselines.interface import BudgetTooSmall
 from evaluation.budgets import FULL, label, tokens_for
 from evaluation.loading import Facts
 from evaluation.records import (
@@ -138,7 +139,7 @@ def main(arguments: list[str] | None = None):
     runs = runs_of(options.methods, options.budgets)
     try:
         answers = evaluate(model, processor, examples, facts, runs, records, options.batch_size, options.max_new_tokens)
-    except ValueError as error:  # a method that can't have a budget on these pictures
+    except BudgetTooSmall as error:
         parser.error(str(error))
     ratios = {}
     if options.timing:

@@ -490,7 +490,7 @@ def test_resize_finds_the_size_of_any_other_processor(page):
     prepared = resize.resize(model, FixedTiles(), [example], [50])
     assert 40 <= prepared.tokens[0] <= 50
     assert resize.resize(model, FixedTiles(), [example], [201]).tokens == [201]
-    with pytest.raises(ValueError, match="more than 0 tokens"):
+    with pytest.raises(interface.BudgetTooSmall, match="more than 0 tokens"):
         resize.resize(model, FixedTiles(), [example], [0])
 
 

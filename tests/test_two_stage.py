@@ -192,6 +192,19 @@ def test_pooled_cells_exclude_left_out_cells_and_coarse_views(mode, tiny_model, 
     hook.remove()
 
 
+def test_pooled_cells_exclude_images_encoded_in_part(tiny_model, make_inputs, page, monkeypatch):
+    """Encoded without a budget, with which nothing would have been pooled."""
+    model, inputs = tiny_model("pooled"), make_inputs(page(), token_budget=10)
+    of_image = {name: inputs[name] for name in ("pixel_values", "image_grid_thw", "texture_images")}
+    encoded = model.encode_images(**of_image, encode_ratio="auto")
+    for ask in (model, model.allocate):
+        with pytest.raises(ValueError, match=r"coarse_share=0\.5 pools cells that encode_ratio='auto'"):
+            ask(**inputs, encoded_images=encoded)
+    monkeypatch.setattr(model.config, "encode_ratio", 0.3)  # which whole images are not asked with
+    whole = model.encode_images(**of_image, encode_ratio=1.0)
+    assert torch.equal(model(**inputs, encoded_images=whole).logits, model(**inputs, encode_ratio=1.0).logits)
+
+
 def test_the_vision_tower_sees_only_its_share(tiny_model, make_inputs, page):
     model, inputs = tiny_model(), make_inputs(page(), token_budget=10)  # 8 x 6 cells
     seen = []
@@ -322,6 +335,7 @@ def test_a_cell_without_a_token_feeds_the_coarse_token_over_it(tiny_model):
 )  # fmt: skip
 def test_the_finest_coarse_view_that_fits_is_taken(grid, budget, share, wanted):
     assert coarse_grid((1, *grid), budget, share) == wanted
+    assert coarse_grid((1, *grid), budget, share, always=True) == (wanted or (8, 2, 2))
 
 
 def test_a_budget_too_small_for_a_coarse_view_goes_to_cells(tiny_model, make_inputs, page):
@@ -411,7 +425,8 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
         with pytest.raises(ValueError, match="other pictures"):
             model(**make_inputs(other, token_budget=12), encoded_images=encoded)
     # the class that another repository's copy of this code has
-    theirs = type("EncodedImages", (), {**vars(encoded), "check": type(encoded).check})()
+    methods = {name: getattr(type(encoded), name) for name in ("check", "spending")}
+    theirs = type("EncodedImages", (), {**vars(encoded), **methods})()
     for foreign in (encoded, theirs):
         with pytest.raises(ValueError, match="another model"):
             new_model(tiny_config())(**inputs, encoded_images=foreign)

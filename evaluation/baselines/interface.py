@@ -13,6 +13,10 @@ from transformers import BatchFeature
 ALLOCATOR_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 
 
+class BudgetTooSmall(ValueError):
+    """A method can't show a picture in as few tokens."""
+
+
 @dataclass
 class Prepared:
     """One batch, ready for `generate()`.

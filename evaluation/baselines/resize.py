@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from PIL import Image
 
 from evaluation.baselines.interface import (
+    BudgetTooSmall,
     Prepared,
     count_image_tokens,
     full_prompt,
@@ -38,7 +39,7 @@ def resize(model, processor, examples, budgets) -> Prepared:
     picture whose budget is all its tokens stays as it is.
 
     Raises:
-        ValueError: the processor spends more than K tokens on a picture of any size.
+        BudgetTooSmall: the processor spends more than K tokens on a picture of any size.
     """
     kwargs = {}
     if resizes_freely(processor):
@@ -92,7 +93,7 @@ def _shrink_by_count(processor, example, budget: int) -> Shown:
         else:
             high = middle
     if best is None:
-        raise ValueError(
+        raise BudgetTooSmall(
             f"{type(processor).__name__} spends more than {budget} tokens on a picture of {example.image.size} made "
             f"{2**STEPS} times smaller; pass a larger budget, or leave out resize for this model"
         )
