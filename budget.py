@@ -38,6 +38,13 @@ def _check_entry(budget, default):
     raise ValueError(f"token_budget={budget!r} is not a budget; pass {ALLOWED}")
 
 
+def as_entries(token_budget):
+    """A list where `token_budget` has one entry per image (a list, tuple, range, or 1-D tensor or array); else as it is."""
+    if isinstance(token_budget, (list, tuple, range)):
+        return list(token_budget)
+    return token_budget.tolist() if getattr(token_budget, "ndim", 0) == 1 else token_budget
+
+
 def check_token_budget(token_budget, num_images: int, default="full") -> list[int | str]:
     """One checked budget for each of `num_images`: a token count >= 1, `"auto"` or `"full"`.
 
@@ -47,10 +54,11 @@ def check_token_budget(token_budget, num_images: int, default="full") -> list[in
         ValueError: an entry is no budget, or the list has not one entry per image. The message names the value and what
             is allowed.
     """
-    if isinstance(token_budget, (list, tuple)):
+    token_budget = as_entries(token_budget)
+    if isinstance(token_budget, list):
         if len(token_budget) != num_images:
             raise ValueError(
-                f"token_budget={list(token_budget)!r} has {len(token_budget)} entries for {num_images} images; pass one entry "
+                f"token_budget={token_budget!r} has {len(token_budget)} entries for {num_images} images; pass one entry "
                 f"per image, or a single budget for all"
             )
         return [_check_entry(entry, default) for entry in token_budget]

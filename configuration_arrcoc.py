@@ -86,7 +86,7 @@ def pooling_conflict(coarse_share: float, encode_ratio: float | str, allocation_
 
 
 def refuse_misspelt(names: Iterable[str]) -> None:
-    """Raises TypeError where an argument of a model's call is none of ours but looks like one, or is the processor's."""
+    """Raises TypeError where an argument of a model's call is none of ours but looks like one, or is another part's."""
     for name in names:
         if meant := _meant(name):
             raise TypeError(f"{name} is not an argument of the model; {meant}")
@@ -96,6 +96,8 @@ def refuse_misspelt(names: Iterable[str]) -> None:
 def _meant(name: str) -> str:
     if name == "token_budget":
         return "pass it to the processor, which writes as many placeholders"
+    if name in _own_fields(ARRCOCQwen3VLConfig) and name not in CALL_ARGUMENTS:
+        return f"it is read from the config at every call; set model.config.{name}"
     close = difflib.get_close_matches(name, CALL_ARGUMENTS, n=1, cutoff=0.8)
     return f"did you mean {close[0]}?" if close else ""
 
@@ -222,15 +224,18 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         super().__setattr__(name, value)
 
 
+def _own_fields(config_class: Any) -> list[str]:
+    inherited = {f.name for f in fields(Qwen3VLConfig)}
+    return [f.name for f in fields(config_class) if f.name not in inherited]
+
+
 def _refuse_misspelt(config_class: Any, name: str):
     """Raises ValueError where `name` is no attribute of the config but looks like one of the dials."""
     if name.startswith("_") or name in config_class.__dataclass_fields__ or hasattr(config_class, name):
         return
     if name in PROCESSOR_DIALS:
         raise ValueError(f"{name} is a dial of the processor, not of the model config; set it on ARRCOCProcessor")
-    inherited = {f.name for f in fields(Qwen3VLConfig)}
-    own = [f.name for f in fields(config_class) if f.name not in inherited]
-    close = difflib.get_close_matches(name, [*own, *PROCESSOR_DIALS], n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name, [*_own_fields(config_class), *PROCESSOR_DIALS], n=1, cutoff=0.8)
     if close:
         raise ValueError(f"{name} is not a field of {config_class.__name__}; did you mean {close[0]}?")
 

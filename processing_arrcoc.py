@@ -18,8 +18,8 @@ from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import is_torchvision_available, logging
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from .budget import TIERS, auto_token_budget, check_token_budget
-from .configuration_arrcoc import PROCESSOR_DIALS
+from .budget import TIERS, as_entries, auto_token_budget, check_token_budget
+from .configuration_arrcoc import CALL_ARGUMENTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
 from .picture import open_picture, square
 from .texture import pixel_canvas
@@ -89,7 +89,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         self._check_dials()
 
     def _check_dials(self):
-        if self.token_budget is None or isinstance(self.token_budget, (list, tuple)):
+        if self.token_budget is None or isinstance(as_entries(self.token_budget), list):
             raise ValueError(f"the processor's token_budget={self.token_budget!r} must be one budget for any image")
         (budget,) = check_token_budget(self.token_budget, 1)
         if not isinstance(self.token_budget, str):
@@ -150,7 +150,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             images, text, videos, kwargs: as `Qwen3VLProcessor`.
             token_budget: tokens per image: a whole number >= 1; a mode name, "tiny" 64, "small" 100, "base" 256 or
                 "large" 400; "auto", decided from the image's own information and the question; "full"; `None` for the
-                processor's default; or a list of these with one entry per image.
+                processor's default; or one entry per image, in a list, tuple or 1-D tensor or array.
 
         Returns:
             `BatchFeature` with, beside Qwen3-VL's own entries: `texture_images` (images, 3, S, S) uint8, `query_input_ids` and
@@ -163,8 +163,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         _refuse_misspelt(kwargs)
         _refuse_late(kwargs)
         _refuse_halves(text)
+        token_budget = as_entries(token_budget)
         if images is None:  # refused where no image is there to meet it, too
-            check_token_budget(token_budget, 0 if isinstance(token_budget, (list, tuple)) else 1)
+            check_token_budget(token_budget, 0 if isinstance(token_budget, list) else 1)
         videos = None if _is_empty(videos) else videos
         if videos is not None and "video_processor" not in self.get_attributes():
             raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
@@ -215,7 +216,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
     def _token_counts(self, token_budget, grids, raw, questions) -> list[int]:
         counts = []
         budgets = check_token_budget(token_budget, len(grids), default=self.token_budget)
-        named = token_budget if isinstance(token_budget, (list, tuple)) else [token_budget] * len(grids)
+        named = token_budget if isinstance(token_budget, list) else [token_budget] * len(grids)
         for (height, width), budget, own, image, question in zip(grids, budgets, named, raw, questions, strict=True):
             cells = height * width
             if budget == "auto":
@@ -333,6 +334,12 @@ def _refuse_halves(text):
 
 
 def _refuse_late(kwargs: dict):
+    for name in CALL_ARGUMENTS:
+        if name in kwargs or any(name in (kwargs.get(group) or {}) for group in _GROUPS):
+            raise TypeError(
+                f"{name} is an argument of the model's calls, not of the processor's; pass it to forward() or generate(), in a "
+                f"pipeline as generate_kwargs={{'{name}': ...}}"
+            )
     for name in PROCESSOR_DIALS:
         if name in kwargs:
             raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")

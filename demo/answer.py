@@ -17,10 +17,12 @@ from huggingface_hub.errors import StrictDataclassError
 from PIL import Image, ImageOps
 from transformers import PreTrainedConfig, pipeline
 
+from publishing.files import check_source
 from upload import DEFAULT_CHECKPOINT, ROOT
 
 HERE = Path(__file__).parent
 PREFILLS = 7  # timed, after one that is not
+BUDGET_NAMES = ("tiny", "small", "base", "large", "auto", "full")
 OVERLAY_SIDE = 768  # pixels; a smaller picture is enlarged before it is drawn on
 
 
@@ -47,6 +49,7 @@ def model_folder(model: str, scratch: Path) -> str:
     Raises:
         OSError, ValueError: there is no such model, or it can't be staged.
     """
+    check_source(model)
     config, _ = PreTrainedConfig.get_config_dict(model)
     entry = config.get("auto_map", {}).get("AutoModelForImageTextToText")
     if entry and (not Path(model).is_dir() or (Path(model) / f"{entry.split('.')[0]}.py").exists()):
@@ -59,7 +62,7 @@ def model_folder(model: str, scratch: Path) -> str:
         text=True,
     )
     if done.returncode:
-        reason = done.stderr.strip().rpartition("\n")[2]
+        reason = done.stderr.strip().rpartition("\n")[2].removeprefix("upload.py --stage-only: ")
         raise ValueError(f"{model} can't be staged as a Hub folder: {reason}")
     print(f"staged {model} as a Hub folder")
     return str(out)
@@ -159,8 +162,16 @@ def default_questions() -> list[str]:
 
 
 def budget_of(text: str) -> int | str:
-    """A token count where `text` is one, else the name as it is."""
-    return int(text) if text.lstrip("-").isdigit() else text
+    """A token count where `text` is one, else a budget's name.
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither.
+    """
+    if text in BUDGET_NAMES:
+        return text
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is no budget; pass a number of tokens >= 1, or {', '.join(BUDGET_NAMES)}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -177,7 +188,11 @@ def main(arguments: list[str] | None = None) -> int:
     kind = Image.registered_extensions().get(options.out.suffix.lower())
     if options.out.is_dir() or kind not in Image.SAVE:
         parser.error(f"--out {options.out}: pass the picture's file, such as overlay.png")
+    if options.max_new_tokens < 1:
+        parser.error(f"--max-new-tokens {options.max_new_tokens}: pass 1 or more")
     try:
+        with Image.open(options.image) as image:  # told before anything is staged or loaded
+            image.load()
         with tempfile.TemporaryDirectory() as scratch:
             pipe = pipeline(
                 "image-text-to-text",

@@ -120,3 +120,9 @@ def human_size(count: int) -> str:
             break
         size, unit = size / 1000, larger
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def check_source(name: str) -> None:
+    """Raises OSError where `name` is neither here nor written as a Hub id, whatever the Hub would say of it."""
+    if not Path(name).exists() and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+        raise OSError(f"{name} is neither a folder here nor a Hub id (owner/name)")

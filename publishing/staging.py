@@ -22,6 +22,7 @@ from publishing.files import (
     MODEL_LOADERS,
     ROOT,
     check_license,
+    check_source,
 )
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -39,6 +40,7 @@ class Source:
         license: the Hub's name of the license of the weights; the code's is Apache 2.0.
 
     Raises:
+        OSError: `checkpoint` is no folder, and has not the form of a Hub id.
         ValueError: `license` has not the form of the Hub's names.
     """
 
@@ -50,6 +52,7 @@ class Source:
 
     def __post_init__(self):
         check_license(self.license)
+        check_source(self.checkpoint)
 
     @property
     def hub_id(self) -> str | None:

@@ -91,7 +91,7 @@ def test_nested_list_and_array_are_refused():
     with pytest.raises(ValueError, match=r"\[64\] is not a budget"):
         check_token_budget([[64], [64]], 2)
     with pytest.raises(ValueError, match="is not a budget"):
-        check_token_budget(np.array([64, 100]), 2)
+        check_token_budget(np.array([64.5, 100]), 2)
 
 
 @pytest.mark.parametrize(
@@ -230,3 +230,14 @@ def test_each_image_gets_its_own_entry(make_inputs, page):
     assert counts(make_inputs(pictures, token_budget=[None, 2, "auto"]))[:2] == [48, 2]
     with pytest.raises(ValueError, match="2 entries for 3 images"):
         make_inputs(pictures, token_budget=[3, 4])
+
+
+def test_a_budget_per_image_may_be_an_array(make_inputs, page):
+    """Such as `image_token_counts` of an earlier call."""
+    for given in (torch.tensor([64, 100]), np.array([64, 100]), range(64, 101, 36)):
+        assert check_token_budget(given, 2) == [64, 100]
+        with pytest.raises(ValueError, match="2 entries for 3 images"):
+            check_token_budget(given, 3)
+    first = make_inputs([[page(), page(96, 64)]], token_budget=[5, 7])
+    again = make_inputs([[page(), page(96, 64)]], token_budget=first["image_token_counts"])
+    assert torch.equal(again["input_ids"], first["input_ids"])

@@ -257,3 +257,8 @@ def test_an_older_transformers_is_refused_at_import(monkeypatch):
         monkeypatch.setattr(transformers, "__version__", version)
         exec(compile(source, module.__file__, "exec"), {})
     assert Version(TRANSFORMERS_FLOOR) < Version(TRANSFORMERS_CEILING)
+
+
+def test_a_dial_of_the_config_is_refused_in_a_call(tiny_model, make_inputs, page):
+    with pytest.raises(TypeError, match=r"set model\.config\.coverage_floor"):
+        tiny_model()(**make_inputs(page(), token_budget=9), coverage_floor=0.5)

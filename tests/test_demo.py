@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
+from arrcoc.budget import MODES
 from demo import answer
 from demo.asking import Asking
 from demo.figures import panels_of, sheet
@@ -45,15 +46,14 @@ def test_demo_answers_at_both_budgets_and_writes_the_overlay(picture, tmp_path, 
 
 
 def test_budget_is_a_count_or_a_name():
-    assert [answer.budget_of(text) for text in ("64", "auto", "-1")] == [64, "auto", -1]
+    assert [answer.budget_of(text) for text in ("64", "auto")] == [64, "auto"]
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--image", "nope.png"], "nope.png"),
-        (["--budget", "0.5"], "token_budget='0.5' is not a budget"),
-        (["--model", str(ROOT / "demo")], "can't be staged as a Hub folder: upload.py --stage-only: Error no file"),
+        (["--model", str(ROOT / "demo")], "can't be staged as a Hub folder: Error no file"),
     ],
 )
 def test_what_can_not_be_answered_is_told_in_one_line(options, says, processor, capsys, monkeypatch):
@@ -111,3 +111,26 @@ def test_a_picture_whose_tags_pil_can_not_write_is_shown(monkeypatch):
     monkeypatch.setattr(answer.ImageOps, "exif_transpose", lambda image: struct.unpack("<I", b""))
     image = Image.new("RGB", (20, 10))
     assert answer.upright(image) is image
+
+
+@pytest.mark.parametrize(
+    "given", [["--budget", "0"], ["--budget", "0.5"], ["--budget", "big"], ["--max-new-tokens", "0"]]
+)
+def test_what_the_demo_cannot_mean_is_told_at_once(given, capsys):
+    with pytest.raises(SystemExit):
+        answer.main(given)
+    assert f"{given[1]}" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_demo_tells_of_a_missing_model_or_picture(tmp_path, capsys):
+    (tmp_path / "note.png").write_text("no picture")
+    for given, told in (
+        (["--model", "/no/such"], "/no/such is neither a folder here nor a Hub id"),
+        (["--image", str(tmp_path / "note.png"), "--model", "/no/such"], "note.png"),
+    ):
+        assert answer.main(given) == 1
+        assert told in capsys.readouterr().err
+
+
+def test_names_of_budgets_are_those_of_the_processor():
+    assert sorted(answer.BUDGET_NAMES) == sorted([*MODES, "auto", "full"])

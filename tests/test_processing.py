@@ -607,3 +607,9 @@ def test_a_budget_in_a_group_is_refused_and_one_of_numpy_can_be_saved(processor,
     processor.token_budget = np.int64(9)
     processor.save_pretrained(tmp_path)
     assert ARRCOCProcessor.from_pretrained(tmp_path).token_budget == 9
+
+
+@pytest.mark.parametrize("given", [{"encode_ratio": 0.5}, {"images_kwargs": {"allocation_mode": "foveated"}}])
+def test_arguments_of_the_model_are_refused(given, processor, page):
+    with pytest.raises(TypeError, match="generate_kwargs="):
+        processor(images=[page()], text=[processor.image_token], token_budget=9, **given)
