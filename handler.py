@@ -419,7 +419,7 @@ def download(url: str, name: str, limits: Limits) -> bytes:
             _stop_at(end, info["return_value"])
         if event == "connection.connect_tcp.complete" and not limits.private_addresses:
             peer = info["return_value"].get_extra_info("server_addr")[0]
-            if not ipaddress.ip_address(peer).is_global:
+            if not _on_the_internet(peer):
                 info["return_value"].close()
                 raise ValueError(
                     f"{name} leads to an address that is not on the internet; send the picture as a data URL"
@@ -465,3 +465,14 @@ def _stop_at(end: float, stream):
         return read(max_bytes, left if timeout is None else min(left, timeout))
 
     stream.read = read_in_time
+
+
+def _on_the_internet(address: str) -> bool:
+    """Whether an address is public, and the IPv4 address too that an IPv6 one stands for (mapped, 6to4, NAT64: RFC 6052)."""
+    peer = ipaddress.ip_address(address)
+    inner = None
+    if peer.version == 6:
+        inner = peer.ipv4_mapped or peer.sixtofour
+        if peer in ipaddress.ip_network("64:ff9b::/96"):
+            inner = ipaddress.IPv4Address(int(peer) % 2**32)
+    return inner.is_global if inner else peer.is_global

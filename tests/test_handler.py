@@ -522,3 +522,17 @@ def test_a_bad_call_leaves_the_handler_as_it_was(endpoint, page, expected):
         with pytest.raises(ValueError, match=r"encode_ratio|token_budget"):
             endpoint({**good, "parameters": parameters})
     assert endpoint(good)["generated_text"] == expected(page())
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True), ("10.0.0.1", False), ("169.254.169.254", False), ("2606:4700::1111", True), ("::1", False),
+        ("::ffff:10.0.0.1", False), ("64:ff9b::808:808", True), ("64:ff9b::a00:1", False), ("2002:a00:1::", False),
+    ],
+)  # fmt: skip
+def test_private_addresses_are_seen_through_ipv6(address, public):
+    spec = importlib.util.spec_from_file_location("handler_alone", ROOT / "handler.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module._on_the_internet(address) is public

@@ -484,7 +484,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage, monkeypatch)
     history = train_base.main([*smoke, "3", "--out", str(whole)])
     logged = (whole / "metrics.jsonl").read_text()  # it was killed in the middle of a line of the third step
     (killed / "metrics.jsonl").write_text(logged[:-20])
-    rest = train_base.main([*smoke, "1", "--out", str(killed), "--resume"])
+    rest = train_base.main(["--steps", "1", "--out", str(killed), "--resume"])  # with the options that it began with
     steps = [json.loads(line)["step"] for line in (killed / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 2, 3]
     assert [metrics["step"] for metrics in history] == [1, 2, 3]
@@ -520,6 +520,17 @@ def test_a_run_that_reaches_the_language_stage_freezes_what_allocators_read(tmp_
     assert reached[0].stages[reached[0].stage].name == "language"
     assert ["glyphs" in metrics for metrics in history] == [True, True, False]
     assert not any(p.requires_grad for p in reached[0].model.model.visual.parameters())
+
+
+def test_a_stage_that_is_named_is_trained_after_a_cooldown(tmp_path, monkeypatch):
+    monkeypatch.setattr(train_base, "export", _no_export)
+    smoke = ["--smoke", "--float32", "--cooldown", "1", "--out", str(tmp_path)]
+    assert (
+        len(train_base.main([*smoke, "--stage", "letters", "--minutes", "0", "--steps", "5"])) == 3
+    )  # it cools from the second on
+    assert train_base.main(["--resume", "--steps", "1", "--out", str(tmp_path)]) == []
+    (more,) = train_base.main(["--resume", "--steps", "1", "--stage", "letters", "--out", str(tmp_path)])
+    assert more["step"] == 4
 
 
 def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path):

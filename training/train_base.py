@@ -27,6 +27,31 @@ from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
 from training.stream import MOST_PROCESSES, Batches
 
+# Options that a resumed run goes on with as it began, where its command line does not say.
+_KEPT = (
+    "seed", "batch_size", "learning_rate", "warmup", "cooldown", "processes", "workers", "evaluate_every", "evaluate_pages",
+    "save_every", "compile", "float32",
+)  # fmt: skip
+
+
+def _read_state(path: Path, device: torch.device | str = "cpu") -> dict:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist, nothing to resume; start without --resume")
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # torch raises whatever unpickling meets: EOFError, IndexError, UnpicklingError
+        raise ValueError(
+            f"{path} can't be read ({type(error).__name__}); it is cut off or no state of a run"
+        ) from error
+
+
+def _began(out: Path) -> dict:
+    # nothing for a state of older code, or where `Trainer.load` will say what is wrong
+    try:
+        return _read_state(out / STATE).get("options", {})
+    except (OSError, ValueError):
+        return {}
+
 
 class Trainer:
     """Model, optimiser and place in the curriculum; `state` and `load` carry all of it through a file."""
@@ -65,19 +90,12 @@ class Trainer:
         return {
             "model": self.model.state_dict(), "glyph_head": self.glyph_head.state_dict(),
             "optimizer": self.optimizer.state_dict(), "step": self.step, "stage": self.stage,
-            "cooling_since": self.cooling_since,
+            "cooling_since": self.cooling_since, "options": {name: getattr(self.options, name) for name in _KEPT},
         }  # fmt: skip
 
     def load(self, path: Path) -> None:
         """Continues from a state file. `FileNotFoundError` says how to begin where there is none."""
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist, nothing to resume; start without --resume")
-        try:
-            saved = torch.load(path, map_location=self.device, weights_only=True)
-        except Exception as error:  # torch raises whatever unpickling meets: EOFError, IndexError, UnpicklingError
-            raise ValueError(
-                f"{path} can't be read ({type(error).__name__}); it is cut off or no state of a run"
-            ) from error
+        saved = _read_state(path, self.device)
         self.model.load_state_dict(saved["model"])
         self.glyph_head.load_state_dict(saved["glyph_head"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -221,7 +239,7 @@ def _batches(trainer: Trainer):
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The command line; with --resume, what it leaves out is as the run began."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/base"), help="folder for state, metrics and export")
     parser.add_argument("--resume", action="store_true", help="go on from state.pt under --out")
@@ -247,6 +265,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--float32", action="store_true", help="not bfloat16, which some CPUs only imitate, slowly")
     parser.add_argument("--smoke", action="store_true", help="four small steps, to see that everything runs")
     options = parser.parse_args(arguments)
+    if options.resume:
+        parser.set_defaults(**_began(options.out))
+        options = parser.parse_args(arguments)
     if options.smoke:
         options.batch_size, options.steps, options.workers = 4, options.steps or 4, 0
         options.evaluate_every, options.evaluate_pages, options.warmup = 2, 4, 2
@@ -294,7 +315,7 @@ def prepare(arguments: list[str] | None = None) -> tuple[Trainer, list[subproces
     if options.resume:
         trainer.load(options.out / STATE)
     if options.stage:
-        trainer.stage = trainer.first_stage()
+        trainer.stage, trainer.cooling_since = trainer.first_stage(), None  # a stage that is named has yet to cool
         trainer.freeze()
     return trainer, others
 

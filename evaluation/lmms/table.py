@@ -47,7 +47,7 @@ def read(folder: Path) -> list[dict]:
 
     Raises:
         TableError: there are no results, a file has not their form, or they are of several models, allocators, sizes of
-            pictures or limits.
+            pictures, dtypes or limits.
     """
     rows = {}
     for path in sorted(folder.glob("**/*_results.json"), key=lambda path: path.name):  # names begin with the date
@@ -57,7 +57,7 @@ def read(folder: Path) -> list[dict]:
         raise TableError(
             f"{folder} holds no results of --model arrcoc; run python -m evaluation.lmms.run --out {folder}"
         )
-    for name in ("model", "allocator", "pixels", "limit"):
+    for name in ("model", "allocator", "pixels", "dtype", "limit"):
         read = [row for row in rows.values() if name != "allocator" or row["method"] != "stock"]  # which has none
         found = sorted({str(row[name]) for row in read})
         if len(found) > 1:
@@ -139,6 +139,7 @@ def _rows(results: dict, path: Path) -> list[dict]:
                 "model": "@".join(arguments[name] for name in ("pretrained", "revision") if name in arguments),
                 "allocator": arguments.get("allocator"),
                 "pixels": f"{arguments.get('min_pixels')} to {arguments.get('max_pixels')}",
+                "dtype": arguments.get("dtype"),
                 "file": str(path),
             }
         )
