@@ -531,8 +531,5 @@ def test_a_bad_call_leaves_the_handler_as_it_was(endpoint, page, expected):
         ("::ffff:10.0.0.1", False), ("64:ff9b::808:808", True), ("64:ff9b::a00:1", False), ("2002:a00:1::", False),
     ],
 )  # fmt: skip
-def test_private_addresses_are_seen_through_ipv6(address, public):
-    spec = importlib.util.spec_from_file_location("handler_alone", ROOT / "handler.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def test_private_addresses_are_seen_through_ipv6(address, public, module):
     assert module._on_the_internet(address) is public
