@@ -3,6 +3,11 @@
 from typing import NamedTuple
 
 import torch
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+# The argument that takes a cache and the output that returns it: transformers 5.24 renamed `past_key_values` to `cache`.
+CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 
 
 class PromptEnd(NamedTuple):
@@ -24,6 +29,22 @@ class PromptEnd(NamedTuple):
     def tells(self, cached: int) -> bool:
         """Whether what follows `cached` tokens of the cache, which may have been cropped, goes on from this prompt."""
         return self.settled and cached >= self.images
+
+
+def given_cache(past_key_values, kwargs: dict):
+    """The cache of a call that names it `past_key_values` or, on any release, `cache`; taken out of `kwargs`.
+
+    Raises:
+        ValueError: it came under both names.
+    """
+    if CACHE != "cache" and not isinstance(
+        kwargs.get("cache"), Cache
+    ):  # there also what batches continuously is called so
+        return past_key_values
+    cache = kwargs.pop("cache", None)
+    if cache is not None and past_key_values is not None:
+        raise ValueError("a cache came as cache and as past_key_values, the older name of the same; pass one of them")
+    return past_key_values if cache is None else cache
 
 
 def cached_tokens(cache) -> int:

@@ -8,7 +8,7 @@ import transformers
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.generation import utils as generation_utils
 
-from .caching import cached_tokens, check_same_images, deltas_of, drop_stale_end, held_rope_deltas, prompt_end
+from .caching import CACHE, cached_tokens, check_same_images, deltas_of, drop_stale_end, held_rope_deltas, prompt_end
 from .configuration_arrcoc import check_spending
 from .encoding import check_encoded
 from .placement import (
@@ -46,7 +46,7 @@ class GeneratingMixin:
 
     @functools.wraps(Qwen3VLForConditionalGeneration._assisted_decoding)
     def _assisted_decoding(self, input_ids, *args, **kwargs):
-        held, mask = cached_tokens(kwargs.get("past_key_values")), kwargs.get("attention_mask")
+        held, mask = cached_tokens(kwargs.get(CACHE)), kwargs.get("attention_mask")
         whole = is_whole(input_ids, mask, kwargs.get("generation_config"))
         if held and (whole or mask is not None or kwargs.get("assistant_model") is not None):
             # transformers would read the whole prompt again, behind what is cached
@@ -60,7 +60,7 @@ class GeneratingMixin:
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         # After a cache, stock would use the rope_deltas of whatever prompt ran last. With the whole prompt at hand
         # everything is placed from the prompt, else from what the cache holds.
-        cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
+        cache, mask = model_kwargs.get(CACHE), model_kwargs.get("attention_mask")
         types = model_kwargs.get("mm_token_type_ids")
         grids = (model_kwargs.get("image_grid_thw"), model_kwargs.get("video_grid_thw"))
         drop_stale_end(cache)
@@ -70,7 +70,7 @@ class GeneratingMixin:
         placeable = whole and types is not None and types.shape == inputs_tensor.shape
         as_text = placeable and told and not prompt_end(cache).tells(cached_tokens(cache)) and not types.any()
         if placeable and (not told or as_text or any(grid is not None for grid in grids)):
-            model_kwargs = {key: value for key, value in model_kwargs.items() if key != "past_key_values"}
+            model_kwargs = {key: value for key, value in model_kwargs.items() if key != CACHE}
         elif (held := held_rope_deltas(cache)) is not None:
             text = super(Qwen3VLForConditionalGeneration, self)._prepare_position_ids_for_generation(
                 inputs_tensor, model_kwargs
@@ -95,7 +95,7 @@ class GeneratingMixin:
         whole = is_whole(inputs_tensor, model_kwargs.get("attention_mask"), generation_config)
         if not generation_config.is_assistant:  # assistants draft without images
             check_shown(inputs_tensor, model_kwargs, self.config.image_token_id, whole)
-        cached = cached_tokens(model_kwargs.get("past_key_values")) if whole else 0
+        cached = cached_tokens(model_kwargs.get(CACHE)) if whole else 0
         model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size, cached)
         model_kwargs = videos_to_encode(model_kwargs, cached)
         if model_kwargs.get("encoded_images") is not None:
@@ -106,7 +106,7 @@ class GeneratingMixin:
 
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
         # Stock shares features out by all placeholders of the prompt, and an image that the cache holds has no features any more.
-        features, cached = model_kwargs.get("mm_encoder_outputs"), cached_tokens(model_kwargs.get("past_key_values"))
+        features, cached = model_kwargs.get("mm_encoder_outputs"), cached_tokens(model_kwargs.get(CACHE))
         as_stock = expand_size == 1 or not features or not cached or input_ids is None
         if as_stock or all_shown(input_ids, features, self.config.image_token_id):
             return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
@@ -129,7 +129,7 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
         ValueError: saying what to pass.
     """
     merge_size = config.vision_config.spatial_merge_size
-    ids, mask, cache = (model_kwargs.get(name) for name in ("input_ids", "attention_mask", "past_key_values"))
+    ids, mask, cache = (model_kwargs.get(name) for name in ("input_ids", "attention_mask", CACHE))
     types, grids = model_kwargs.get("mm_token_type_ids"), model_kwargs.get("image_grid_thw")
     check_encoded(model_kwargs.get("encoded_images"), grids)
     embedded = inputs_tensor.ndim == 3 and (ids is None or not ids.numel())
@@ -179,7 +179,7 @@ def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, image_token_id:
     Raises:
         ValueError: saying what is missing, or what to pass.
     """
-    cache, types = model_kwargs.get("past_key_values"), model_kwargs.get("mm_token_type_ids")
+    cache, types = model_kwargs.get(CACHE), model_kwargs.get("mm_token_type_ids")
     if inputs_tensor.ndim != 2:
         return
     if cached_tokens(cache):

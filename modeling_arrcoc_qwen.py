@@ -18,9 +18,11 @@ from transformers.utils import TransformersKwargs
 
 from .allocation import Allocation
 from .caching import (
+    CACHE,
     PromptEnd,
     cached_tokens,
     decodes_statically,
+    given_cache,
     hold_prompt_end,
     images_end,
     prompt_end,
@@ -81,6 +83,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         **kwargs: Unpack[TransformersKwargs],
     ):
         """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
+        cache = given_cache(past_key_values, kwargs)
         if not torch.compiler.is_compiling():  # which would trace how names are compared
             refuse_misspelt(kwargs)
         check_spending(encode_ratio, allocation_mode)
@@ -96,8 +99,8 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             pixel_values = pixel_values_videos = None
         features, offsets = mm_encoder_outputs.pop("image", None), None
         has_vision = features is not None or bool(mm_encoder_outputs) or pixel_values_videos is not None
-        decodes = not has_vision and decodes_statically(past_key_values, position_ids)
-        cached = 0 if decodes else cached_tokens(past_key_values)
+        decodes = not has_vision and decodes_statically(cache, position_ids)
+        cached = 0 if decodes else cached_tokens(cache)
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
@@ -109,16 +112,15 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         rope_deltas = None
         if position_ids is None and tokens is not None:
             rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
-            position_ids, rope_deltas = self.place_prompt(tokens, attention_mask, past_key_values, rope_inputs)
+            position_ids, rope_deltas = self.place_prompt(tokens, attention_mask, cache, rope_inputs)
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
-        before = prompt_end(past_key_values) if cached else None
+        before = prompt_end(cache) if cached else None
         ends = not decodes and (has_vision or not cached or (before is not None and not before.tells(cached)))
         outputs = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             pixel_values=pixel_values,
             pixel_values_videos=pixel_values_videos,
@@ -127,15 +129,16 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
             mm_token_type_ids=mm_token_type_ids,
             mm_encoder_outputs=mm_encoder_outputs or None,
             return_dict=True,
-            **kwargs,
+            **kwargs | {CACHE: cache},
         )
-        if ends and tokens is not None and outputs.past_key_values is not None:
+        cache = outputs.get(CACHE)
+        if ends and tokens is not None and cache is not None:
             length = cached + tokens.shape[1]
             images, known = images_end(before, input_ids, self.config, cached, length, has_vision)
             settled = rope_deltas is not None or offsets is None or images < length
             if rope_deltas is None:
                 rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached)
-            hold_prompt_end(outputs.past_key_values, PromptEnd(images, rope_deltas, known, settled))
+            hold_prompt_end(cache, PromptEnd(images, rope_deltas, known, settled))
         return outputs
 
     def _encode_prompt(self, prompt, images, videos, spend, **kwargs) -> dict:
@@ -245,11 +248,11 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
             allocation_mode: "select" or "foveated"; `None` for the config's.
             encoded_images: from `encode_images()`, so that the vision tower need not see the images again.
         """
+        kwargs[CACHE] = given_cache(past_key_values, kwargs)
         return super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             labels=labels,
             pixel_values=pixel_values,

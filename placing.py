@@ -2,7 +2,7 @@
 
 import torch
 
-from .caching import cached_tokens, deltas_of, held_rope_deltas
+from .caching import CACHE, cached_tokens, deltas_of, held_rope_deltas
 from .placement import expand_prompt
 
 UNPLACED = (
@@ -10,7 +10,7 @@ UNPLACED = (
     "get_rope_index, to be placed; pass them as the processor returns them"
 )
 FOREIGN_CACHE = (
-    "past_key_values holds {} tokens and not where the next one stands: another model filled it, or its tensors were put into "
+    CACHE + " holds {} tokens and not where the next one stands: another model filled it, or its tensors were put into "
     "a new cache; pass the cache itself or a deepcopy of it, position_ids, or to generate() the whole prompt with mm_token_type_ids"
 )
 
@@ -58,17 +58,19 @@ class PlacingMixin:
         attention_mask=None,
         past_key_values=None,
         mm_token_type_ids=None,
+        cache=None,
     ):
         """Qwen3-VL's, but what follows a cache is placed by the cache's own prompt, not by whichever prompt ran last.
 
         As with stock, `rope_deltas` is then (batch, 1) of this prompt, or `None` where its tokens have no other positions than
         their columns.
         """
+        cache = past_key_values if cache is None else cache
         rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
-        position_ids, self.rope_deltas = self.place_prompt(inputs_embeds, attention_mask, past_key_values, rope_inputs)
+        position_ids, self.rope_deltas = self.place_prompt(inputs_embeds, attention_mask, cache, rope_inputs)
         return position_ids
 
-    def place_prompt(self, tokens, attention_mask, past_key_values, rope_inputs):
+    def place_prompt(self, tokens, attention_mask, cache, rope_inputs):
         """(3, batch, length) positions of a prompt's tokens and (batch, 1) rope deltas of what follows them, read from nothing
         that another prompt may have left on the model; `None`s where each token has the position of its column.
 
@@ -83,7 +85,7 @@ class PlacingMixin:
         has_vision = any(grid is not None for grid in grids)
         if has_vision and (input_ids is None or types is None):
             raise ValueError(UNPLACED)
-        held, cached = held_rope_deltas(past_key_values), cached_tokens(past_key_values)
+        held, cached = held_rope_deltas(cache), cached_tokens(cache)
         if held is not None:
             return self.place_after_cache(held, cached, tokens.shape[:2], attention_mask, rope_inputs)
         if cached:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import torch
 from tqdm import tqdm
 
+from arrcoc.caching import CACHE
 from benchmarks.counts import Flops, HostSyncs, PeakMemory, cache_bytes, expected_cache_bytes
 from benchmarks.methods import Bench, Case
 from benchmarks.timeline import watched
@@ -52,9 +53,9 @@ def _run(bench: Bench, case: Case, line, decode_tokens: int, watch=None):
     token = outputs.logits[:, -1].argmax(-1, keepdim=True)
     seconds = line.stop()
     first = time.perf_counter()
-    kept = outputs.past_key_values, cache_bytes(outputs.past_key_values), outputs.logits
+    kept = outputs[CACHE], cache_bytes(outputs[CACHE]), outputs.logits
     for _ in range(decode_tokens):
-        token = model(input_ids=token, past_key_values=kept[0], use_cache=True).logits[:, -1].argmax(-1, keepdim=True)
+        token = model(input_ids=token, use_cache=True, **{CACHE: kept[0]}).logits[:, -1].argmax(-1, keepdim=True)
     _wait(device)
     seconds |= {
         "processor": prepared - begin,

@@ -87,10 +87,11 @@ def measure(pipe, image, question, budget, max_new_tokens) -> Answer:
     seconds = []
     for _ in range(PREFILLS + 1):
         started = time.perf_counter()
-        cache = pipe.model(**inputs, use_cache=True, logits_to_keep=1).past_key_values
+        output = pipe.model(**inputs, use_cache=True, logits_to_keep=1)
         if pipe.model.device.type == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - started)
+    cache = output["cache" if "cache" in output else "past_key_values"]  # since transformers 5.24, and before it
     held = sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
     reply = pipe(
         chat(image, question),

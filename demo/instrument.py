@@ -19,6 +19,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStr
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.budget import MODES
+from arrcoc.caching import CACHE
 from arrcoc.encoding import EncodedImages
 from benchmarks.counts import PeakMemory, cache_bytes
 from demo.asking import Asking
@@ -216,7 +217,7 @@ class Instrument:
                         stopping_criteria=StoppingCriteriaList([stopped]),
                         return_dict_in_generate=True,
                     )
-                result["cache"] = cache_bytes(output.past_key_values)
+                result["cache"] = cache_bytes(output[CACHE])
                 result["memory"] = (memory.peak, memory.above)
             except Exception as error:
                 result["error"] = error

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from arrcoc.caching import deltas_of, held_rope_deltas, rope_deltas_of
+from arrcoc.caching import CACHE, deltas_of, held_rope_deltas, rope_deltas_of
 
 pytestmark = pytest.mark.core
 
@@ -43,6 +43,25 @@ def test_a_beginning_of_text_is_shared_whatever_ran_before(before, tiny_model, p
     model(**make_inputs([page(128, 96), page(64, 64, 1)][:before], token_budget=4))
     embedded = model(inputs_embeds=model.get_input_embeddings()(whole["input_ids"]))
     assert torch.equal(embedded.logits[:, -1], expected)
+
+
+@torch.no_grad()
+def test_a_cache_is_taken_under_its_older_and_its_newer_name(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=9)
+    output = model(**inputs, use_cache=True)
+    assert output[CACHE] is output.past_key_values, "transformers 5.24 still has the older name"
+    follows = torch.tensor([[5, 6, 7]])
+    for part in (model, model.model):
+        names = ("past_key_values", "cache")
+        older, newer = (part(input_ids=follows, **{name: copy.deepcopy(output[CACHE])})[0] for name in names)
+        assert torch.equal(older, newer)
+        assert not torch.equal(newer, part(input_ids=follows)[0])
+        with pytest.raises(ValueError, match="came as cache and as past_key_values"):
+            part(input_ids=follows, **{name: output[CACHE] for name in names})
+    expected = model(input_ids=follows, past_key_values=copy.deepcopy(output[CACHE])).logits[:, -1]
+    whole = {"input_ids": torch.cat([inputs["input_ids"], follows], dim=1)}
+    whole["mm_token_type_ids"] = torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, follows.shape[1]))
+    assert (first_logits(model, whole, **{CACHE: output[CACHE]}) - expected).abs().max() < TOLERANCE
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@
 import torch
 from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
 
+from arrcoc.caching import CACHE
 from evaluation.baselines.interface import Prepared, is_arrcoc
 from evaluation.baselines.selection import encode
 
@@ -102,7 +103,7 @@ class DropKeys:
 
     def _mask(self, number: int, args, kwargs) -> torch.Tensor:
         hidden = args[0] if args else kwargs["hidden_states"]
-        mask, cache = kwargs.get("attention_mask"), kwargs.get("past_key_values")
+        mask, cache = kwargs.get("attention_mask"), kwargs.get(CACHE)
         if mask is None:  # causal, or a single new token that may see all
             length = hidden.shape[1]
             past = 0 if cache is None else int(cache.get_seq_length(number))
