@@ -241,6 +241,7 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
         """Qwen3-VL's forward with the inputs that are ours, which `generate()` requires to be named here.
 
         Args:
+            past_key_values: the cache, also under the name that transformers 5.24 gave it, `cache`.
             texture_images: (images, 3, S, S) uint8, the raw images.
             query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked.
             image_token_counts: (images,), the placeholders of each image.
