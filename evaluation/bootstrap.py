@@ -44,7 +44,8 @@ def resampled_means(values: np.ndarray, clusters, resamples: int = RESAMPLES, se
 def intervals(values: np.ndarray, clusters, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
     """(3, columns): mean, lower and upper end of the percentile interval at `LEVEL` percent; see `resampled_means`.
 
-    A column without a value is NaN throughout.
+    A column without a value is NaN throughout, and so are the ends of one whose values are all of one cluster, which tells
+    nothing of how clusters differ.
     """
     values = np.asarray(values, dtype=float)
     means = resampled_means(values, clusters, resamples, seed)
@@ -54,4 +55,5 @@ def intervals(values: np.ndarray, clusters, resamples: int = RESAMPLES, seed: in
         result[0, some] = np.nanmean(values[:, some], axis=0)
         tails = [(100 - LEVEL) / 2, (100 + LEVEL) / 2]
         result[1:, some] = np.nanpercentile(means[:, some], tails, axis=0)
+        result[1:, [len(set(np.asarray(clusters)[~np.isnan(column)])) < 2 for column in values.T]] = np.nan
     return result

@@ -56,8 +56,8 @@ def summarise(
 
     Every metric stands with its 95% interval as `NAME`, `NAME_low`, `NAME_high`. The bootstrap draws whole sources
     (`Facts.group`: a picture, or a table that several pictures show), whose count is `sources`. `NAME_vs_arrcoc` is the
-    difference of the row to arrcoc at the same budget, paired by question. What can't be measured is None; `prefill_note`
-    says why a method's prefill was not timed where others' was.
+    difference of the row to arrcoc at the same budget, paired by question. What can't be measured is None, such as an interval
+    over one source; `prefill_note` says why a method's prefill was not timed where others' was.
     """
     columns, names = _columns(examples, facts, answers)
     families = np.array([example.family for example in examples])
@@ -133,10 +133,17 @@ def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match
 def _cell(row: dict | None, metric: str) -> str:
     if row is None or row[metric] is None:
         return ""
-    text = f"{row[metric]:.1%} ({row[metric + '_low']:.1%} to {row[metric + '_high']:.1%})"
+    text = with_interval(row, metric)
     if metric != "evidence_recall":
         return text
     return f"{text}, whole {row['kept_whole']:.1%} of {row['evidence_recall_questions']}"
+
+
+def with_interval(row: dict, metric: str) -> str:
+    """A metric of a row that has it, in percent with the 95% interval, as far as there is one."""
+    low, high = row[f"{metric}_low"], row[f"{metric}_high"]
+    ends = "no interval over one source" if low is None else f"{low:.1%} to {high:.1%}"
+    return f"{row[metric]:.1%} ({ends})"
 
 
 def tables(rows: Sequence[dict], budgets) -> str:
@@ -211,5 +218,5 @@ def _curve(axes, rows: Sequence[dict], metric: str, number: int):
         linewidth=2.5 if ours else 1.2,
         label=baselines.title(points[0]["method"]),
     )
-    low, high = ([row[f"{metric}_{end}"] for row in points] for end in ("low", "high"))
-    axes.fill_between(shares, low, high, color=colour, alpha=0.08)
+    ends = np.array([[row[f"{metric}_{end}"] for row in points] for end in ("low", "high")], dtype=float)  # None as NaN
+    axes.fill_between(shares, *ends, color=colour, alpha=0.08)

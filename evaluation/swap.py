@@ -20,7 +20,7 @@ from evaluation.bootstrap import RESAMPLES, intervals
 from evaluation.budgets import FULL, heading, label, tokens_for
 from evaluation.loading import Facts
 from evaluation.metrics import WHOLE
-from evaluation.report import write_csv
+from evaluation.report import with_interval, write_csv
 
 LABELS = ("method", "budget", "pairs")  # the first columns of the table
 # Of the two questions of a pair, first and second in the data's order; `recall_worse` is the lower of the two.
@@ -99,10 +99,7 @@ def table(rows: Sequence[dict], budgets) -> str:
     lines = [f"| {rows[0]['pairs']} pages | budget | {' | '.join(titles.values())} |", "|---" * 6 + "|"]
     headings = {label(budget): heading(budget) for budget in budgets}
     for row in rows:
-        cells = [
-            "" if row[name] is None else f"{row[name]:.1%} ({row[name + '_low']:.1%} to {row[name + '_high']:.1%})"
-            for name in titles
-        ]
+        cells = ["" if row[name] is None else with_interval(row, name) for name in titles]
         lines.append(f"| {baselines.title(row['method'])} | {headings[row['budget']]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

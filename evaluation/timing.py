@@ -64,7 +64,8 @@ def prefill_ratios(
 
     All methods take turns on one example, batch 1, `repeats` times after a round to warm up, and each time is divided by that
     of all tokens in the same round. The `ratio` is the mean over examples of their medians, `low` and `high` its 95%
-    interval, drawn by `Facts.group`; `lower_quartile`, `median` and `upper_quartile` are of all single ratios.
+    interval, drawn by `Facts.group` (None over a single one); `lower_quartile`, `median` and `upper_quartile` are of all
+    single ratios.
     """
     timed = [method for method in methods if method != FULL and baselines.untimed(method) is None]
     runs = [(FULL, FULL), *((method, budget) for budget in budgets if budget != FULL for method in timed)]
@@ -81,6 +82,7 @@ def prefill_ratios(
     progress.close()
     ratios = seconds[:, 1:] / seconds[:, 1:, :1]
     spread = intervals(np.median(ratios, axis=1), [fact.group for fact in facts], RESAMPLES, seed)
+    spread = np.where(np.isnan(spread), None, spread)
     quartiles = np.percentile(ratios, [25, 50, 75], axis=(0, 1))
     return {
         (method, label(budget)): {

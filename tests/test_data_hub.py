@@ -135,7 +135,7 @@ def test_bad_rows_of_parquet(parquet, capsys):
     datasets.Dataset.from_list(table).to_parquet(str(file))
     with pytest.raises(DataError) as error:
         load_hub(str(parquet), MAPPING)
-    assert "row 1: " in str(error.value)
+    assert "row 1: the picture is not a picture that PIL reads" in str(error.value)
     assert "row 2: question has no text" in str(error.value)
     assert [e.question for e in load_hub(str(parquet), MAPPING, skip_bad=True)] == ["a?", "d?"]
     assert "left out 2 records" in capsys.readouterr().err

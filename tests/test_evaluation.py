@@ -144,8 +144,8 @@ def test_pictures_of_one_table_are_one_group_and_other_pictures_their_own(loaded
     assert group["wikitables/nt-0-1"] == group["wikitables/csv/1-csv/0.csv"] != group["wikitables/nt-1-1"]
 
 
-def test_intervals_draw_whole_groups(loaded):
-    """Seven questions of one source tell as little as one: the interval has no width to show, and the count says why."""
+def test_intervals_draw_whole_groups(loaded, tmp_path):
+    """Seven questions of one source tell as little as one: there is no interval, and table, CSV and curves say so."""
     *_, examples, facts = loaded
     answers = [Answer("arrcoc", "0.5", e.name, "42" if n % 2 else "no", 6.0, None) for n, e in enumerate(examples)]
     alone = report.summarise(examples, facts, {("arrcoc", "0.5"): answers}, resamples=50)[-1]
@@ -154,8 +154,13 @@ def test_intervals_draw_whole_groups(loaded):
     assert alone["sources"] == alone["pictures"] == together[-1]["pictures"] == 3
     assert together[-1]["sources"] == 1
     assert alone["exact_match_low"] < alone["exact_match_high"]
-    assert together[-1]["exact_match_low"] == together[-1]["exact_match_high"] == alone["exact_match"]
-    assert "(7 questions, 3 pictures of 1 sources)" in report.table(together, "all", [0.5])
+    assert (together[-1]["exact_match_low"], together[-1]["exact_match_high"]) == (None, None)
+    shown = report.table(together, "all", [0.5])
+    assert "(7 questions, 3 pictures of 1 sources)" in shown
+    assert f"{alone['exact_match']:.1%} (no interval over one source)" in shown
+    report.write_csv(together, tmp_path / "one.csv")
+    assert "nan" not in (tmp_path / "one.csv").read_text()
+    report.write_curves(together, tmp_path / "one.png")
 
 
 def test_a_run_writes_everything(command, capsys):
@@ -462,11 +467,15 @@ def test_scores_and_differences_by_hand(loaded):
 
 def test_timing_compares_with_all_tokens_and_leaves_the_processor_out(loaded):
     model, processor, examples, facts = loaded
-    ratios = timing.prefill_ratios(model, processor, examples[:2], facts[:2], ["arrcoc"], [0.25, "full"], repeats=2)
+    other = next(number for number, fact in enumerate(facts) if fact.group != facts[0].group)
+    two = [examples[0], examples[other]], [facts[0], facts[other]]
+    ratios = timing.prefill_ratios(model, processor, *two, ["arrcoc"], [0.25, "full"], repeats=2)
     assert set(ratios) == {("full", "full"), ("arrcoc", "0.25")}
     assert ratios["full", "full"]["ratio"] == ratios["full", "full"]["upper_quartile"] == 1
     ours = ratios["arrcoc", "0.25"]
     assert 0 < ours["low"] <= ours["ratio"] <= ours["high"]
+    one = timing.prefill_ratios(model, processor, examples[:1], facts[:1], ["arrcoc"], [0.25], repeats=1)
+    assert one["arrcoc", "0.25"]["low"] is one["arrcoc", "0.25"]["high"] is None  # one picture has no interval
     assert "apply_chat_template" not in vars(processor)
     stopwatch = timing.Stopwatch()
     with stopwatch.on(processor):

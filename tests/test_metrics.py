@@ -148,6 +148,10 @@ def test_missing_values_are_left_out():
     spread = intervals(np.array([[1.0, np.nan], [np.nan, np.nan], [0.0, np.nan]]), ["a", "b", "c"], resamples=50)
     assert spread[0, 0] == 0.5
     assert np.isnan(spread[:, 1]).all()
+    few = intervals(np.array([[1.0, 1.0], [np.nan, 0.0], [0.0, 0.0]]), ["a", "b", "a"], resamples=50)
+    assert few[0].tolist() == pytest.approx([0.5, 1 / 3])
+    assert np.isnan(few[1:, 0]).all()  # all of one cluster: how clusters differ is not known
+    assert not np.isnan(few[1:, 1]).any()
 
 
 def test_bootstrap_refuses_what_does_not_fit():

@@ -193,7 +193,7 @@ def test_a_finished_run_is_not_trained_further(train, tmp_path, monkeypatch, cap
     assert metrics(tmp_path)[-1]["step"] == 3
 
 
-def test_a_run_is_not_resumed_as_another(train, base, new_model, tmp_path, capsys):
+def test_a_run_is_not_resumed_as_another(train, base, new_model, tmp_path, capsys, monkeypatch):
     folder, out = shutil.copytree(base, tmp_path / "base"), tmp_path / "out"
     train(out, "--model", folder, "--signals", "evidence", steps=2)
     for options, told in (
@@ -206,6 +206,10 @@ def test_a_run_is_not_resumed_as_another(train, base, new_model, tmp_path, capsy
         began = json.loads((out / "options.json").read_text())
         assert told.replace("{pages}", began["data"][0]) in capsys.readouterr().err
     resume = ["--out", str(out), "--resume", "--steps", "4"]
+    with monkeypatch.context() as two:
+        two.setenv("WORLD_SIZE", "2")
+        with pytest.raises(SystemExit, match="of a run of 1 processes, and this one has 2, which would draw pages"):
+            train_allocator.main(resume)
     new_model(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base).config, seed=1).save_pretrained(folder)
     with pytest.raises(SystemExit, match="is of base"):
         train_allocator.main(resume)
@@ -342,9 +346,13 @@ def test_phase_2_trains_lora_and_exports_it_merged(train, base, tmp_path):
     assert all(".language_model.layers.3." in name for name in differ)
 
 
-def test_phase_2_trains_the_top_layers(train, tmp_path):
+def test_phase_2_trains_the_top_layers(train, tmp_path, capsys):
     train(tmp_path, "--phase", 2, "--adapt", "top", "--layers", 1, "--signals", "lm,distill_attention", steps=2)
     assert all(".layers.3." in name for name in load_file(tmp_path / "language_model.safetensors"))
+    told = capsys.readouterr().err
+    assert "which only a whole model can use" in told
+    train_allocator.main(told.partition("training.train_allocator ")[2].split()[:4])  # what it says to run
+    assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
 @torch.no_grad()

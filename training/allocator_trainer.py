@@ -79,11 +79,12 @@ def read_checkpoint(learner: nn.Module, checkpoint: str | Path) -> tuple[dict[st
     return tensors, json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"]
 
 
-def check_resumable(checkpoint: str | Path) -> None:
-    """Refuses a checkpoint that training can't go on from to the same result.
+def check_resumable(checkpoint: str | Path, processes: int = 1) -> None:
+    """Refuses a checkpoint that `processes` can't go on from to the same result.
 
     Raises:
-        ValueError: the state of the optimiser, of the schedule or of the random numbers is missing.
+        ValueError: the state of the optimiser, of the schedule or of the random numbers is missing, or the run had another
+            number of processes, each of which drew its share of the pages.
     """
     held = [path.name for path in Path(checkpoint).iterdir()]
     lacking = [name for name in _STATES if not any(other.startswith(name.split(".")[0]) for other in held)]
@@ -91,6 +92,13 @@ def check_resumable(checkpoint: str | Path) -> None:
         raise ValueError(
             f"{checkpoint} has no {lacking[0]}, without which a resumed run comes to another result; put it back, delete this "
             "checkpoint to go on from the one before, or pass another --out"
+        )
+    began = sum(name.startswith("rng_state") for name in held)
+    if began != processes:
+        raise ValueError(
+            f"{checkpoint} is of a run of {began} processes, and this one has {processes}, which would draw pages that were "
+            f"trained on before; resume with `accelerate launch --num_processes {began}`, or begin another --out from its "
+            "allocator"
         )
 
 

@@ -7,6 +7,7 @@ files where it is installed, and at the end allocator.safetensors, or SCORER.saf
 import argparse
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -155,7 +156,14 @@ def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) ->
         save_allocator(learner.model, path, options.scorer, learner.fingerprint, own)
     if options.phase == 2:
         language = tuned_tensors(tensors)
-        write_tensors(options.out / "language_model.safetensors", language, {"base": learner.fingerprint})
+        adapted = options.out / "language_model.safetensors"
+        write_tensors(adapted, language, {"base": learner.fingerprint})
+        if not options.export:
+            print(
+                f"{adapted} holds the adapted layers, which only a whole model can use; write it with: "
+                f"python -m training.train_allocator --out {options.out} --resume --export",
+                file=sys.stderr,
+            )
     if options.export:
         model = merged(learner)
         load_allocator(model, path)  # rounded as the file is, so that both are one model
@@ -202,7 +210,7 @@ def main(arguments: list[str] | None = None) -> Path:
         learner, processor = make_learner(options)
         step, found = read_checkpoint(learner, checkpoint)[1] if checkpoint else 0, fingerprints(source)
         if checkpoint and step < options.steps:
-            check_resumable(checkpoint)
+            check_resumable(checkpoint, int(os.environ.get("WORLD_SIZE", 1)))
             _check_data(options, found)
         options.data_fingerprints = found
     except (ValueError, OSError, ImportError, StrictDataclassError) as error:

@@ -6,7 +6,8 @@ trained on evidence boxes (Dice + 0.1 BCE).
 
 What departs from the paper: the predictor's form and size, and what it is conditioned on, are ours. The K highest cells are
 kept, where GlimpsePrune keeps as many as pass a threshold. GlimpsePrune drops tokens within one pass; here the language
-model answers in a second pass that reads the kept tokens alone, in every layer.
+model answers in a second pass that reads the kept tokens alone, in every layer. Its scores are trained through a soft top-k
+whose temperature falls while it learns (`training.allocator_learner`), which the paper has not.
 """
 
 import copy

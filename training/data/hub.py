@@ -8,7 +8,7 @@ from hashlib import blake2b
 from io import BytesIO
 from random import Random
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from arrcoc.picture import to_rgb
 from training.data.check import (
@@ -193,8 +193,12 @@ def _decode(value) -> Image.Image:
     if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
         raise ValueError("the row has no picture")
     source = BytesIO(value["bytes"]) if value.get("bytes") else value["path"]
-    with Image.open(source) as image:
-        return to_rgb(image, value.get("path") or "the picture")
+    name = value.get("path") or "the picture"
+    try:
+        with Image.open(source) as image:
+            return to_rgb(image, name)
+    except UnidentifiedImageError as error:  # which names a buffer in memory
+        raise ValueError(f"{name} is not a picture that PIL reads") from error
 
 
 def _checked(
