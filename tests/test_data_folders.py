@@ -415,3 +415,24 @@ def test_command_line_checks_both_splits_of_the_world(checked):
     assert checked("world:one_field", "--limit", 2) == (["2 train: one_field", "2 held_out: one_field"], None)
     _, report = checked("world:one_feild")
     assert report.count("did you mean") == 1
+
+
+def test_pictures_that_splits_share_are_counted(tmp_path, checked):
+    for split, colours in (("train", ("red", "green", "blue")), ("test", ("green", "white", "blue"))):
+        (tmp_path / split).mkdir()
+        rows = []
+        for number, colour in enumerate(colours):
+            Image.new("RGB", (32, 32), colour).save(
+                tmp_path / split / f"{number}.png", compress_level=3 + 3 * len(split) % 7
+            )
+            rows += [{"file_name": f"{number}.png", "question": f"q{ask}", "answers": ["a"]} for ask in range(2)]
+        (tmp_path / split / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    printed, report = checked(tmp_path)
+    assert report is None
+    (told,) = (line for line in printed if "too" in line)
+    assert told.startswith("2 pictures of held_out (test) are in train, too: ")
+    assert f"{tmp_path / 'test' / 'metadata.jsonl'}:1 shows that of {tmp_path / 'train' / 'metadata.jsonl'}:3" in told
+    assert not any("too" in line for line in checked(tmp_path, "--split", "train")[0])
+    for number, colour in ((0, "yellow"), (2, "pink")):
+        Image.new("RGB", (32, 32), colour).save(tmp_path / "test" / f"{number}.png")
+    assert not any("too" in line for line in checked(tmp_path)[0])
