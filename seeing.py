@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from transformers.utils import logging
 
 from .allocation import Allocation
 from .asking import Asked, check_pixels
@@ -13,6 +14,8 @@ from .configuration_arrcoc import check_spending
 from .deciding import DecidingMixin
 from .encoding import CoarseView, EncodedImages, check_encoded, coarse_view, encode_cells
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
+
+logger = logging.get_logger(__name__)
 
 
 class SeeingMixin(DecidingMixin):
@@ -126,11 +129,16 @@ class SeeingMixin(DecidingMixin):
         """What a call asks, of images that are encoded already where `encoded_images` are there: as they were encoded."""
         check_spending(encode_ratio, allocation_mode)
         check_encoded(encoded_images, inputs["image_grid_thw"])
-        if encoded_images is None:
-            return self._asked(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
-        ratio, mode = encoded_images.spending(encode_ratio, allocation_mode)
-        asked = self._asked(**inputs, encode_ratio=ratio, allocation_mode=mode)
-        encoded_images.check(self, inputs["image_grid_thw"], asked.texture_images)
+        if encoded_images is not None:
+            encode_ratio, allocation_mode = encoded_images.spending(encode_ratio, allocation_mode)
+        asked = self._asked(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
+        if encoded_images is not None:
+            encoded_images.check(self, inputs["image_grid_thw"], asked.texture_images)
+        if asked.questions is None and not asked.all_full:  # the processor's are there, if empty, where nothing is asked
+            logger.warning_once(
+                "query_input_ids and query_attention_mask are missing: tokens are chosen from the images alone, whatever is asked; "
+                "pass on all that the processor returns"
+            )
         return asked
 
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:

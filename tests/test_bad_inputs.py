@@ -7,6 +7,7 @@ import base64
 import copy
 import inspect
 import json
+import logging
 import re
 import shutil
 import struct
@@ -20,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 from transformers.image_transforms import convert_to_rgb
 from transformers.utils import is_torchvision_available
+from transformers.utils.logging import warning_once
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.picture import upright
@@ -705,6 +707,26 @@ def test_inputs_that_lack_a_part(spoil, says, tiny_model, make_inputs, page):
             model(**make_inputs([page(128, 96)], token_budget="full") | spoil)
     counts = inputs["image_token_counts"].tolist()
     assert torch.equal(model(**inputs | {"image_token_counts": counts}).logits, model(**inputs).logits)
+
+
+@torch.no_grad()
+def test_a_question_that_was_dropped_on_the_way_is_told_once(tiny_model, make_inputs, page, caplog):
+    model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=5)
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    warning_once.cache_clear()  # another test may have been told
+    try:
+        model(**inputs)
+        model(**make_inputs([page(128, 96)], "", token_budget=5))  # nothing is asked, and that is meant
+        model.encode_images(*(inputs[name] for name in ("pixel_values", "image_grid_thw", "texture_images")))
+        assert not caplog.records
+        del inputs["query_input_ids"], inputs["query_attention_mask"]
+        model(**inputs)
+        model(**inputs)
+    finally:
+        logger.removeHandler(caplog.handler)
+    (record,) = caplog.records
+    assert "query_input_ids and query_attention_mask are missing" in record.getMessage()
 
 
 @torch.no_grad()
