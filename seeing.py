@@ -184,25 +184,25 @@ class SeeingMixin(DecidingMixin):
         return chosen
 
     def _encode_views(self, pixel_values, image_grid_thw, cells, views, **kwargs):
-        """The vision tower's output for `cells` of each image, and `views` with their features, all in one call of it."""
+        """The vision tower's output for `cells` of each image, and `views` with their features, from a call of its own: no more is
+        held at once than stock holds of the whole images."""
         seen = [view for view in views if view is not None]
+        features = iter(self._encoded(seen, image_grid_thw, **kwargs) if seen else [])
+        views = [None if view is None else next(features) for view in views]
         if not seen and all(kept is None for kept in cells):
             return self.encode(pixel_values, image_grid_thw, **kwargs), views
-        grids = image_grid_thw.new_tensor([view.grid for view in seen]).view(-1, 3)
-        vision = encode_cells(
-            self.visual,
-            torch.cat([pixel_values, *(view.pixel_values for view in seen)]),
-            torch.cat([image_grid_thw, grids]),
-            cells + [None] * len(seen),
-            **kwargs,
-        )
-        images, features = len(cells), []
-        for number, view in enumerate(seen, start=images):
-            levels = [level[number] for level in vision.deepstack_features]
-            features.append(replace(view, pixel_values=None, tokens=vision.pooler_output[number], deepstack=levels))
-        vision.pooler_output = vision.pooler_output[:images]
-        vision.deepstack_features = [level[:images] for level in vision.deepstack_features]
-        rows = sum(map(len, vision.pooler_output)) * self.visual.spatial_merge_unit
-        vision.last_hidden_state = vision.last_hidden_state[:rows]
-        encoded = iter(features)
-        return vision, [None if view is None else next(encoded) for view in views]
+        return encode_cells(self.visual, pixel_values, image_grid_thw, cells, **kwargs), views
+
+    def _encoded(self, views: list[CoarseView], image_grid_thw, **kwargs) -> list[CoarseView]:
+        grids = image_grid_thw.new_tensor([view.grid for view in views])
+        pixels = torch.cat([view.pixel_values for view in views])
+        vision = encode_cells(self.visual, pixels, grids, [None] * len(views), **kwargs)
+        return [
+            replace(
+                view,
+                pixel_values=None,
+                tokens=vision.pooler_output[number],
+                deepstack=[level[number] for level in vision.deepstack_features],
+            )
+            for number, view in enumerate(views)
+        ]
