@@ -15,7 +15,7 @@ from publishing import staging
 from training import allocator as files
 from training import average, train_allocator
 from training.adapt import adapt, merged
-from training.allocator import base_fingerprint, load_allocator, save_allocator
+from training.allocator import STAGE_1, base_fingerprint, load_allocator, read_tensors, save_allocator, write_tensors
 from training.allocator_batches import PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
 from training.allocator_options import SCHEDULES
@@ -91,11 +91,27 @@ def test_signals_of_stage_one_alone_write_a_whole_allocator_whose_stage_two_is_a
     load_allocator(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), second)
 
 
+def test_a_file_without_stage_one_brings_a_neutral_one_and_half_of_one_is_refused(train, base, tmp_path):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    load_allocator(model, train(tmp_path))
+    assert model.model.arrcoc.early_participation.gate.any()
+    tensors, metadata = read_tensors(tmp_path / "allocator.safetensors")
+    rest = {name: tensor for name, tensor in tensors.items() if not name.startswith(STAGE_1)}
+    write_tensors(tmp_path / "rest.safetensors", rest, metadata)
+    load_allocator(model, tmp_path / "rest.safetensors")
+    assert not model.model.arrcoc.early_participation.gate.any()
+    assert torch.equal(model.model.arrcoc.participation.gate, tensors["participation.gate"])
+    half = {name: tensor for name, tensor in tensors.items() if not name.startswith("reader.")}
+    write_tensors(tmp_path / "half.safetensors", half, metadata)
+    with pytest.raises(ValueError, match="it lacks .'reader"):
+        load_allocator(model, tmp_path / "half.safetensors")
+
+
 def test_the_mean_of_allocators_and_the_stage_1_of_another(train, base, tmp_path):
     parts = [train(tmp_path / str(seed), "--seed", seed, steps=2) for seed in range(3)]
     mean = load_file(average.main([*map(str, parts[:2]), "--early", str(parts[2]), "--out", str(tmp_path / "mean")]))
     one, other, third = map(load_file, parts)
-    stage_1 = {name for name in mean if name.startswith(("reader.", "early_participation."))}
+    stage_1 = {name for name in mean if name.startswith(STAGE_1)}
     assert 0 < len(stage_1) < len(mean)
     for name, tensor in mean.items():
         assert torch.allclose(tensor, third[name] if name in stage_1 else (one[name] + other[name]) / 2), name

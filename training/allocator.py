@@ -20,6 +20,7 @@ from transformers import Qwen3VLConfig
 from evaluation.dials import SHAPES
 
 VERSION = 1  # of the file's form
+STAGE_1 = ("reader.", "early_participation.")  # how the names of its tensors begin
 _FILE = "allocator.safetensors"  # as training names it
 _TEXT_SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 _VISION_SHAPE = (
@@ -186,6 +187,8 @@ def read_allocator(
 ) -> tuple[nn.Module, dict, dict[str, str]]:
     """The layer that a file holds, made for `model` but not given to it; its dials; the file's metadata.
 
+    Stage 1 is new, and neutral, where the file has none of it.
+
     Args:
         dials: values that win over the file's, by name; those of the layer's shape can't.
         scorer: what the file must have been trained as.
@@ -204,6 +207,8 @@ def read_allocator(
     config, old, chosen = copy.deepcopy(model.config), model.model.arrcoc, json.loads(metadata["dials"])
     config.update(chosen)
     layer = type(old)(config)
+    if not any(name.startswith(STAGE_1) for name in tensors):
+        tensors |= {name: own for name, own in layer.state_dict().items() if name.startswith(STAGE_1)}
     fill(layer, tensors, path)
     if dials:
         _check_dials(dials, chosen, path)

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import torch
 
-from training.allocator import read_tensors, write_tensors
-
-STAGE_1 = ("reader.", "early_participation.")  # how the names of its tensors begin
+from training.allocator import STAGE_1, read_tensors, write_tensors
 
 
 def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
