@@ -148,6 +148,9 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         coarse_view_share (`float`, in [0.05, 0.95]):
             The largest part of the budget that the coarse view of the foveated mode may take. Where no view is so small (the
             coarsest has an eighth of the image's sides), all of the budget goes to cells.
+        coarse_view_min_tokens (`int`, in [1, 4096]):
+            The fewest tokens that a coarse view is worth making with; where its share has no room for them, all of the budget
+            goes to cells, too.
         gate_temperature (`float`, in [1e-4, 10]):
             Width, in relevance, of the straight-through gate that carries the training gradient to the scores.
         max_cell_pixels (`int`, in [4, 32]):
@@ -175,6 +178,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     encode_ratio: float | int | str = field(default=1.0, metadata={"validator": check_encode_ratio})
     allocation_mode: str = field(default="select", metadata={"validator": check_allocation_mode})
     coarse_view_share: float | int = _dial(0.3, 0.05, 0.95, "(a share of the budget)")
+    coarse_view_min_tokens: int = _dial(9, 1, 4096, "tokens")
     gate_temperature: float | int = _dial(0.1, 1e-4, 10.0, "(relevance)")
     max_cell_pixels: int = _dial(16, 4, 32, "pixels")
     perspective_channels: int = _dial(16, 1, 1024, "channels")

@@ -80,7 +80,8 @@ class DecidingMixin:
         for number, view in enumerate(encoded.views):
             budget, share = asked.budget(number), self.config.coarse_view_share
             foveated = asked.allocation_mode == "foveated" and not asked.is_full(number)
-            if not foveated or coarse_grid(asked.grids[number], budget, share) is None:
+            least = self.config.coarse_view_min_tokens
+            if not foveated or coarse_grid(asked.grids[number], budget, share, least) is None:
                 views.append(None)
             elif view is None or len(view) > budget * share:
                 came = "none" if view is None else f"one of {len(view)} tokens"

@@ -120,22 +120,25 @@ class CoarseView:
 
 
 def coarse_grid(
-    grid: tuple[int, int, int], budget: int, share: float, always: bool = False
+    grid: tuple[int, int, int], budget: int, share: float, least: int = 1, always: bool = False
 ) -> tuple[int, int, int] | None:
-    """(factor, rows, columns) of the finest coarse view that takes at most `share` of `budget` tokens. Where even the coarsest
-    takes more, `None`: a view of half a dozen tokens says less than they do as cells; with `always` the coarsest."""
+    """(factor, rows, columns) of the finest coarse view that takes at most `share` of `budget` tokens, and `least` of them: fewer
+    say less than they do as cells. Where there is none, `None`; with `always` the coarsest that takes `least`."""
     _, height, width = grid
-    found = None
+    coarsest = None
     for factor in COARSE_FACTORS:
         found = factor, -(-height // factor), -(-width // factor)
+        if found[1] * found[2] < least:
+            break
         if found[1] * found[2] <= budget * share:
             return found
-    return found if always else None
+        coarsest = found
+    return coarsest if always else None
 
 
 @uncompiled
 def coarse_view(
-    pixel_values, grid: tuple[int, int, int], budget: int, share: float, visual, always: bool = False
+    pixel_values, grid: tuple[int, int, int], budget: int, share: float, visual, least: int = 1, always: bool = False
 ) -> CoarseView | None:
     """The coarse view of one image, made from its own patches; `None` where the budget is too small for one, see `coarse_grid`.
 
@@ -143,11 +146,11 @@ def coarse_view(
         pixel_values: (patches, patch size) of the image, as Qwen3-VL's processor lays them out.
         grid: (1, h, w) merged grid.
         budget: tokens of the image, coarse and fine together.
-        share: the part of them that is meant for the coarse view, see `coarse_grid`.
+        share, least: the part of them that is meant for the coarse view, see `coarse_grid`.
         always: make the coarsest where the budget is too small, for larger budgets.
     """
     _, height, width = grid
-    found = coarse_grid(grid, budget, share, always)
+    found = coarse_grid(grid, budget, share, least, always)
     if found is None:
         return None
     factor, rows, columns = found

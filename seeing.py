@@ -134,7 +134,9 @@ class SeeingMixin(DecidingMixin):
         asked = self._asked(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
         if encoded_images is not None:
             encoded_images.check(self, inputs["image_grid_thw"], asked.texture_images)
-        if asked.questions is None and not asked.all_full:  # the processor's are there, if empty, where nothing is asked
+        if (
+            asked.questions is None and not asked.all_full
+        ):  # the processor's are there, if empty, where nothing is asked
             logger.warning_once(
                 "query_input_ids and query_attention_mask are missing: tokens are chosen from the images alone, whatever is asked; "
                 "pass on all that the processor returns"
@@ -157,7 +159,8 @@ class SeeingMixin(DecidingMixin):
             glance = self._look(asked, number, pixel_values.device, early=by_question)
             if asked.allocation_mode == "foveated" and not full:
                 budget = asked.budget(number)
-                views[number] = coarse_view(patches[number], grid, budget, share, self.visual, always=any_question)
+                least = self.config.coarse_view_min_tokens
+                views[number] = coarse_view(patches[number], grid, budget, share, self.visual, least, any_question)
             if asked.encode_ratio == "auto":
                 glance = with_contrast(glance, patches[number], grid[1:])
             glances[number] = replace(glance, canvas=None)

@@ -104,7 +104,8 @@ def tiny_config(processor):
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
             "pad_token_id": processor.tokenizer.pad_token_id,
         }
-        dials = {"scorer_hidden_size": 16, "scorer_heads": 2, "perspective_channels": 4, **dials}
+        small = {"scorer_hidden_size": 16, "scorer_heads": 2, "perspective_channels": 4, "coarse_view_min_tokens": 1}
+        dials = small | dials
         return ARRCOCQwen3VLConfig(
             text_config=text_config | dict(text),
             vision_config=vision_config | dict(vision),

@@ -25,6 +25,7 @@ LIMITS = [
     ("coverage_floor", 0.0, 1.0),
     ("coarse_share", 0.0, 0.9),
     ("coarse_view_share", 0.05, 0.95),
+    ("coarse_view_min_tokens", 1, 4096),
     ("gate_temperature", 1e-4, 10.0),
     ("min_deepstack_levels", 0, 64),
     ("max_cell_pixels", 4, 32),

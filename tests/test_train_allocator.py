@@ -103,7 +103,7 @@ def test_a_file_without_stage_one_brings_a_neutral_one_and_half_of_one_is_refuse
     assert torch.equal(model.model.arrcoc.participation.gate, tensors["participation.gate"])
     half = {name: tensor for name, tensor in tensors.items() if not name.startswith("reader.")}
     write_tensors(tmp_path / "half.safetensors", half, metadata)
-    with pytest.raises(ValueError, match="it lacks .'reader"):
+    with pytest.raises(ValueError, match=r"it lacks \['reader"):
         load_allocator(model, tmp_path / "half.safetensors")
 
 
