@@ -53,7 +53,8 @@ def staged(model, processor, examples, budgets, **mode) -> Prepared:
         if counts[number] < height * width:
             coarse = 0
             if mode["allocation_mode"] == "foveated":
-                view = coarse_grid((1, height, width), counts[number], config.coarse_view_share)
+                dials = config.coarse_view_share, config.coarse_view_min_tokens
+                view = coarse_grid((1, height, width), counts[number], *dials)
                 coarse = 0 if view is None else view[1] * view[2]
             fine = vision.deepstack_features[-1][number][coarse:].cpu()
             cells = torch.zeros_like(cells)
