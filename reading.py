@@ -10,10 +10,9 @@ from .knowing import Float32Conv2d
 from .texture import cell_geometry
 
 READ_PIXELS = 16  # side of a cell as it is read
-READ_FEATURES = 192
-_STEM = (3, 32, 64, 128, READ_FEATURES)  # each step halves the picture: four make one place of 16 pixels
-_HALVING = {"kernel_size": 4, "stride": 2, "padding": 1}  # around the middle of what it makes one place of
-_BLOCKS = (0, 1, 2, 2)  # after each of them
+READ_FEATURES = 128
+_STEM = (3, 24, 48, 96, READ_FEATURES)  # each step halves the picture: four make one place of 16 pixels
+_BLOCKS = 2
 
 
 class _Block(nn.Module):
@@ -30,16 +29,15 @@ class CellReader(nn.Module):
     """A small convolutional network: features of each cell, from the pixels in it and in the cells around it.
 
     It learns to guess the visual tokens that the tower would make of the cells (a hint, FitNets, Romero et al. 2015, section
-    2.2), at less than a hundredth of the cost of a tower of Qwen3-VL: enough to tell print from paper and one label from
-    another.
+    2.2), at less than a hundredth of the tower's cost: enough to tell print from paper and one kind of label from another.
     """
 
     def __init__(self):
         super().__init__()
-        self.stem = nn.ModuleList(Float32Conv2d(before, after, **_HALVING) for before, after in pairwise(_STEM))
-        self.blocks = nn.ModuleList(
-            nn.Sequential(*(_Block(size) for _ in range(count))) for size, count in zip(_STEM[1:], _BLOCKS, strict=True)
+        self.stem = nn.ModuleList(
+            Float32Conv2d(before, after, 3, stride=2, padding=1) for before, after in pairwise(_STEM)
         )
+        self.blocks = nn.ModuleList(_Block(READ_FEATURES) for _ in range(_BLOCKS))
 
     def forward(self, canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
         """(h * w, `READ_FEATURES`) float32 of a canvas (3, h * p, w * p) in [0, 1], in raster order.
@@ -52,8 +50,10 @@ class CellReader(nn.Module):
             if cell_pixels != READ_PIXELS:
                 size = (height * READ_PIXELS, width * READ_PIXELS)
                 picture = F.interpolate(picture, size, mode="bilinear", align_corners=False, antialias=True)
-            for step, blocks in zip(self.stem, self.blocks, strict=True):
-                picture = blocks(F.gelu(_normalised(step(picture))))
+            for step in self.stem:
+                picture = F.gelu(_normalised(step(picture)))
+            for block in self.blocks:
+                picture = block(picture)
             return picture[0].flatten(1).T
 
 
