@@ -345,6 +345,16 @@ def test_no_coarse_view_of_so_few_tokens_that_they_say_more_as_cells(budget, wan
     assert coarse_grid((1, 5, 5), budget, 0.3, least=10, always=True) is None
 
 
+def test_the_model_makes_no_coarse_view_of_fewer_tokens_than_its_dial_says(new_model, tiny_config, make_inputs, page):
+    model, inputs = new_model(tiny_config()), make_inputs(page(), token_budget=30)
+    assert (model.allocate(**inputs, allocation_mode="foveated")[0].level > 0).sum() == 4
+    model.config.coarse_view_min_tokens = 9
+    plain = model(**inputs).logits
+    assert torch.equal(model(**inputs, allocation_mode="foveated").logits, plain)
+    encoded = model.encode_images(**inputs, allocation_mode="foveated")
+    assert torch.equal(model(**inputs, allocation_mode="foveated", encoded_images=encoded).logits, plain)
+
+
 def test_a_budget_too_small_for_a_coarse_view_goes_to_cells(tiny_model, make_inputs, page):
     model, inputs = tiny_model(), make_inputs(page(), token_budget=3)
     plain = model(**inputs).logits
