@@ -3,15 +3,19 @@
 import torch
 from torch import nn
 
-# Parts of the allocator that may be new alone: the adapter, and stage 1.
-_OPTIONAL = (("model.arrcoc.adapter.",), ("model.arrcoc.early_participation.", "model.arrcoc.reader."))
+# Parts of the allocator that may be new alone: the adapter, stage 1, and what restores the features of pages encoded in part.
+_OPTIONAL = (
+    ("model.arrcoc.adapter.",),
+    ("model.arrcoc.early_participation.", "model.arrcoc.reader."),
+    ("model.arrcoc.restorer.",),
+)
 
 
 def check_loaded(model: nn.Module, info: dict):
     """Refuses a model whose weights did not all come from the checkpoint, or are not finite.
 
-    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, and stage 1, may each be
-    new alone. Quantised weights have no NaN to look for.
+    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, stage 1, and the
+    restorer may each be new alone. Quantised weights have no NaN to look for.
 
     Raises:
         ValueError: naming the first tensors, and what to do.

@@ -44,6 +44,19 @@ class DecidingMixin:
         glance = self.arrcoc.look(asked.texture_images[number].to(device), asked.grids[number])
         return self.arrcoc.rate(glance, self._query(asked, number).to(device)) if early else glance
 
+    @uncompiled
+    def _restore(self, vision, glances: list[Glance | None]) -> None:
+        """Brings the features in `vision` of images that were encoded in part back to those of the whole images."""
+        pooled, deepstack = list(vision.pooler_output), [list(level) for level in vision.deepstack_features]
+        for number, glance in enumerate(glances):
+            if glance is None or glance.cells is None:
+                continue
+            levels = [each[number] for each in (pooled, *deepstack)]
+            restored = self.arrcoc.restore(glance, [level.to(glance.texture.device) for level in levels])
+            for each, level in zip((pooled, *deepstack), restored, strict=True):
+                each[number] = level.to(each[number].device)
+        vision.pooler_output, vision.deepstack_features = tuple(pooled), [tuple(level) for level in deepstack]
+
     def _scoring_device(self, device) -> torch.device:
         """The allocator's, which a `device_map` may put apart from the vision tower's `device`; that where it is offloaded."""
         own = next(self.arrcoc.parameters()).device

@@ -14,6 +14,7 @@ from .knowing import Float32Linear, InformationScorer, NeutralLinear, Perspectiv
 from .looking import Glance
 from .participating import ParticipatoryScorer
 from .reading import READ_FEATURES, CellReader
+from .restoring import ContextRestorer
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 
@@ -130,11 +131,12 @@ class ARRCOCLayer(nn.Module):
         super().__init__()
         vision, text = config.vision_config, config.text_config
         num_levels = len(vision.deepstack_visual_indexes)
+        levels = [vision.out_hidden_size] * (1 + num_levels)  # the visual tokens, and what DeepStack adds
         self.information = InformationScorer()
         self.perspective = PerspectivalScorer(config.perspective_channels, len(TEXTURE_CHANNELS))
         self.participation = ParticipatoryScorer(
             len(TEXTURE_CHANNELS),
-            [vision.out_hidden_size] * (1 + num_levels),  # the visual tokens, and what DeepStack adds
+            levels,
             text.hidden_size,
             config.scorer_hidden_size,
             config.scorer_heads,
@@ -162,6 +164,7 @@ class ARRCOCLayer(nn.Module):
         )
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
+        self.restorer = ContextRestorer(levels)
         self.follow(config)
 
     def follow(self, config) -> None:
@@ -201,6 +204,23 @@ class ARRCOCLayer(nn.Module):
     def _perspective(self, glance: Glance) -> torch.Tensor:
         return self.perspective(glance.texture) if glance.perspective is None else glance.perspective
 
+    def read(self, glance: Glance) -> Glance:
+        """`glance` with what stage 1 reads of every cell, whatever is asked."""
+        if glance.read is not None:
+            return glance
+        return replace(glance, read=self.reader(glance.canvas, glance.texture.shape[1:]))
+
+    def restore(self, glance: Glance, levels: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The features of the cells that were encoded, brought back to those of the whole page; see `ContextRestorer`.
+
+        Args:
+            glance: with `read` and `cells`.
+            levels: (M, vision out_hidden_size) each, as `forward` takes them.
+        """
+        if glance.cells is None:  # nothing is missing
+            return levels
+        return self.restorer(levels, glance.read, glance.cells, glance.texture.shape[1:])
+
     def rate(self, glance: Glance, query: torch.Tensor, mask: torch.Tensor | None = None) -> Glance:
         """`glance` with `early`, which cells are worth encoding for the question `query` (see `forward`), `read` and
         `perspective`.
@@ -210,15 +230,15 @@ class ARRCOCLayer(nn.Module):
         with torch.autocast(query.device.type, enabled=False):
             asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
             weights = self.balancer.weights
-            read = self.reader(glance.canvas, glance.texture.shape[1:]) if glance.read is None else glance.read
+            glance = self.read(glance)
             perspective = self._perspective(glance)
             parts = (
                 weights["information"] * glance.information,
                 weights["perspective"] * perspective,
-                weights["participation"] * self.early_participation(glance.texture, [read], query, asked),
+                weights["participation"] * self.early_participation(glance.texture, [glance.read], query, asked),
             )
             early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
-            return replace(glance, perspective=perspective, early=early, read=read)
+            return replace(glance, perspective=perspective, early=early)
 
     def forward(
         self,

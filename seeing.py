@@ -162,11 +162,13 @@ class SeeingMixin(DecidingMixin):
                 least = self.config.coarse_view_min_tokens
                 views[number] = coarse_view(patches[number], grid, budget, share, self.visual, least, any_question)
             if asked.encode_ratio == "auto":
-                glance = with_contrast(glance, patches[number], grid[1:])
+                glance = with_contrast(self.arrcoc.read(glance), patches[number], grid[1:])
             glances[number] = replace(glance, canvas=None)
         glances = self._choose_to_encode(asked, glances, views)
         cells = [None if glance is None else glance.cells for glance in glances]
         vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)
+        self._restore(vision, glances)
+        glances = [None if seen is None else replace(seen, read=None) for seen in glances]  # nothing reads it again
         return EncodedImages(
             vision, glances, views, image_grid_thw, asked.texture_images, asked.encode_ratio, asked.allocation_mode,
             weakref.ref(self),

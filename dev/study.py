@@ -102,10 +102,10 @@ PARTS = {
 @contextlib.contextmanager
 def _encoded_once():
     # the same pages for every run: a seed is of the new parameters, the order and the budgets
-    def encoded(model, collator, source, pages, quiet, unmarked_alone, parts):
-        key = (collator.language, unmarked_alone, pages, parts)
+    def encoded(model, collator, source, pages, quiet, unmarked_alone, parts, restore):
+        key = (collator.language, unmarked_alone, pages, parts, restore)
         if key not in _PAGES:
-            _PAGES[key] = encode_ahead(model, collator, source, pages, quiet, unmarked_alone, parts)
+            _PAGES[key] = encode_ahead(model, collator, source, pages, quiet, unmarked_alone, parts, restore=restore)
         return _PAGES[key]
 
     with mock.patch.object(train_allocator, "encode_ahead", encoded):

@@ -34,6 +34,7 @@ CODE_FILES = (
     "processing_arrcoc.py",
     "reading.py",
     "relating.py",
+    "restoring.py",
     "seeing.py",
     "texture.py",
 )

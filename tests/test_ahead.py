@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from training import ahead, scorers
 from training.ahead import PageCollator, encode_ahead, page_scores
@@ -105,6 +106,43 @@ def test_a_page_in_part_is_scored_as_the_model_scores_it_in_two_stages(learner, 
     assert losses["loss"].isfinite()
 
 
+def test_restoring_learns_from_pages_in_part_alone(new_model, tiny_config, source, make_processor):
+    learner = AllocatorLearner(new_model(tiny_config(), awake=False), parse_signals("restored"))
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    (page,) = encode_ahead(learner.model, collator, source, 1, quiet=True)
+    parts = encode_ahead(learner.model, collator, source, 1, quiet=True, parts=2, auto=0.0, restore=True)
+    for part in parts:
+        for level, same in zip(page.levels, part.whole, strict=True):
+            assert torch.equal(level[part.cells], same)
+    batch = PageCollator(collator)(parts, 0)
+    untrained = [
+        torch.stack(
+            [F.mse_loss(seen.float(), true.float()) / true.float().var(-1).mean() for seen, true in both]
+        ).mean()
+        for both in (list(zip(part.levels, part.whole, strict=True)) for part in parts)
+    ]
+    optimizer = torch.optim.Adam([p for p in learner.parameters() if p.requires_grad], lr=3e-3)
+    losses = []
+    for _ in range(30):
+        losses.append(learner(**batch)["loss"])
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    torch.testing.assert_close(losses[0], torch.stack(untrained).mean())
+    assert losses[-1] < 0.8 * losses[0]
+    trained = {name for name, p in learner.named_parameters() if p.requires_grad}
+    assert trained == {f"model.model.arrcoc.restorer.{name}" for name in learner.scorer.restorer.state_dict()}
+
+
+def test_stage_2_learns_from_what_is_restored(learner, source, make_processor, monkeypatch):
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    monkeypatch.setattr(learner.scorer, "restore", lambda glance, levels: [torch.zeros_like(level) for level in levels])
+    whole, part = encode_ahead(learner.model, collator, source, 1, quiet=True, parts=1, auto=0.0)
+    assert part.whole is None
+    assert all(level.any() for level in whole.levels)
+    assert not any(level.any() for level in part.levels)
+
+
 def test_a_page_goes_to_a_device_with_all_that_it_holds(learner, source, make_processor):
     collator = AllocatorCollator(make_processor(learner.model), language=True)
     for page in encode_ahead(learner.model, collator, source, 1, quiet=True, parts=1):
@@ -165,7 +203,8 @@ def test_losses_of_encoded_pages_are_those_of_their_examples(learner, source, ma
     for name, loss in expected.items():
         torch.testing.assert_close(found[name], loss, rtol=2e-2, atol=2e-3, msg=name)
     found["loss"].backward()
-    gradients = {name: p.grad for name, p in learner.model.model.arrcoc.named_parameters()}
+    own = learner.model.model.arrcoc.named_parameters()
+    gradients = {name: p.grad for name, p in own if not name.startswith("restorer.")}
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
 
 

@@ -558,6 +558,16 @@ def test_stage_one_may_be_missing_as_a_whole(folder, model):
     assert torch.equal(loaded.participation.gate, model.model.arrcoc.participation.gate)
 
 
+def test_the_restorer_may_be_missing_as_a_whole(folder):
+    def drop(tensors):
+        for name in [name for name in tensors if name.startswith("model.arrcoc.restorer.")]:
+            tensors.pop(name)
+
+    edit_weights(folder, drop)
+    restorer = load(folder).model.arrcoc.restorer
+    assert not any(layer.weight.any() or layer.bias.any() for layer in restorer.leave)  # neutral
+
+
 @pytest.mark.parametrize("name", [BASE, OWN])
 def test_renamed_weight(folder, name):
     """Both names are in the message; named right again, the folder loads."""

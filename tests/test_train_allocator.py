@@ -78,7 +78,11 @@ def test_a_run_writes_its_files_and_the_allocator_alone_loads_onto_its_base(trai
         assert torch.equal(parameter, exported[name]), name
     assert all(torch.equal(exported[name], tensor) for name, tensor in base_before.items())
     changed = [name for name, p in model.model.arrcoc.named_parameters() if not torch.equal(p, untrained[name])]
-    assert len(changed) == len(untrained)
+    untaught = {
+        name for name in untrained if name.startswith("restorer.")
+    }  # it has a signal of its own, and is rounded here
+    assert set(changed) - untaught == set(untrained) - untaught
+    assert not model.model.arrcoc.restorer.leave[0].weight.any()
 
 
 def test_signals_of_stage_one_alone_write_a_whole_allocator_whose_stage_two_is_as_it_was(train, base, tmp_path):
@@ -89,6 +93,24 @@ def test_signals_of_stage_one_alone_write_a_whole_allocator_whose_stage_two_is_a
     changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"reader", "early_participation"}
     load_allocator(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), second)
+
+
+def test_restored_alone_writes_a_whole_allocator_of_which_the_restorer_has_learned(train, base, tmp_path):
+    first = train(tmp_path / "first")
+    ahead = ["--ahead", 3, "--parts", 1, "--data", "world:form,table?grids=8x8"]
+    second = train(tmp_path / "second", "--allocator", first, "--signals", "restored", *ahead)
+    before, after = load_file(first), load_file(second)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if name.startswith("restorer.")}
+    lines = [line for line in metrics(tmp_path / "second") if "restored" in line]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    old = {name: tensor for name, tensor in after.items() if not name.startswith("restorer.")}
+    write_tensors(tmp_path / "old.safetensors", old, read_tensors(second)[1])
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    load_allocator(model, second)
+    assert model.model.arrcoc.restorer.leave[0].weight.any()
+    load_allocator(model, tmp_path / "old.safetensors")
+    assert not model.model.arrcoc.restorer.leave[0].weight.any()
 
 
 def test_a_file_without_stage_one_brings_a_neutral_one_and_half_of_one_is_refused(train, base, tmp_path):
@@ -132,7 +154,7 @@ def test_encoding_ahead_takes_each_picture_once_and_steps_of_so_many_questions(t
 
     def spied(name):
         plain = getattr(train_allocator, name)
-        monkeypatch.setattr(train_allocator, name, lambda *args: seen.setdefault(name, plain(*args)))
+        monkeypatch.setattr(train_allocator, name, lambda *args, **more: seen.setdefault(name, plain(*args, **more)))
 
     spied("encode_ahead")
     spied("training_arguments")
@@ -463,7 +485,9 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path,
      ("--scorer vision_selector --signals named=1,early_evidence=1", "--signals named, early_evidence: vision_selector has"),
      ("--scorer glimpse_prune --signals evidence,tension", "--signals tension: glimpse_prune has"),
      ("--ahead 5 --signals evidence,lm_gumbel", "can't go with lm_gumbel"), ("--ahead 5 --scorer glimpse_prune", "can't go with"),
-     ("--parts 2", "--parts 2 goes with --ahead PAGES"), ("--ahead 5 --parts -1", "--parts -1: pass a whole number from 0 on")],
+     ("--parts 2", "--parts 2 goes with --ahead PAGES"), ("--signals restored --ahead 5", "--signals restored goes alone"),
+     ("--signals restored,evidence --ahead 5 --parts 1", "--signals restored goes alone"),
+     ("--ahead 5 --parts -1", "--parts -1: pass a whole number from 0 on")],
 )  # fmt: skip
 def test_the_command_line_refuses_what_it_does_not_know(bad, told, capsys):
     with pytest.raises(SystemExit):

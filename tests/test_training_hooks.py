@@ -26,11 +26,12 @@ def labelled(make_inputs, pictures):
 
 
 def learning(model):
-    """The allocator's parameters that the loss reaches by name; stage 1's are asked only where cells are left out."""
+    """The allocator's parameters that the loss reaches by name; stage 1's and the restorer's are asked only where cells are left
+    out."""
     asked = model.config.encode_ratio != 1
     parameters = model.model.arrcoc.named_parameters()
-    stage_one = ("early_participation", "reader")
-    return {name: parameter for name, parameter in parameters if asked or not any(part in name for part in stage_one)}
+    parts = ("early_participation", "reader", "restorer")
+    return {name: parameter for name, parameter in parameters if asked or not any(part in name for part in parts)}
 
 
 def freeze_base(model):
@@ -40,7 +41,7 @@ def freeze_base(model):
 
 
 # Behind these, which are exactly zero at start, nothing gets a gradient in the first step.
-ZERO_GATES = ("gate", "tension.", "up.")
+ZERO_GATES = ("gate", "tension.", "up.", "restorer.leave.")
 
 
 @pytest.mark.parametrize(

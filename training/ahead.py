@@ -18,7 +18,7 @@ from arrcoc.looking import Glance, choose_to_encode, with_contrast
 from arrcoc.placement import merged_grids
 from training.language_pass import full_pass, prefixed, rows_alone
 from training.scorers import Scored, blind_query, encode_once
-from training.signals import evidence_target
+from training.signals import evidence_target, restoring_loss
 
 PARTS = (0.25, 0.5)  # of its cells: how much of a page that is encoded in part
 AUTO = 0.25  # of the pages in part: how many are encoded as "auto" chooses, in training
@@ -37,6 +37,8 @@ class EncodedPage:
         attention: (questions, M) how the answer's tokens attend to them in the full model, 0 where no signal asks; `None`
             where none asks at all.
         cells: (M,) raster index of the cells that were encoded, ascending; `None` for all.
+        whole: `levels` of the same cells where the tower has seen the whole page, and `levels` are not restored yet; `None`
+            where nothing learns to restore.
     """
 
     grid: tuple[int, int, int]
@@ -48,6 +50,7 @@ class EncodedPage:
     context: torch.Tensor
     attention: torch.Tensor | None = None
     cells: torch.Tensor | None = None
+    whole: list[torch.Tensor] | None = None
 
     def to(self, device) -> "EncodedPage":
         """The page with all of its tensors on `device`."""
@@ -93,13 +96,15 @@ def encode_ahead(
     unmarked_alone: bool = False,
     parts: int = 0,
     auto: float = AUTO,
+    restore: bool = False,
 ) -> list[EncodedPage]:
     """The first `pages` pages of a source, each with all that the source asks of it, and then up to `parts` times in part: the
     cells that the model's stage 1 chooses for one of its questions, with whatever else can be asked of these, or, of a share
     `auto` of these pages, what `encode_ratio="auto"` chooses.
 
     With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
-    those without an evidence box. The model encodes where it is; pages stay on the CPU, about 0.5 MB for each of 144 cells on
+    those without an evidence box. With `restore` there are pages in part alone, each with what the `whole` page has; else they are
+    restored as the model restores them. The model encodes where it is; pages stay on the CPU, about 0.5 MB for each of 144 cells on
     the bundled base: the caller says how many fit into memory.
     """
     device = model.get_input_embeddings().weight.device
@@ -108,8 +113,8 @@ def encode_ahead(
     for number in numbers:
         batch = _on(device, collator(source.page(number), number))
         whole = _encoded(model, batch, unmarked_alone)
-        pages_in_part = _in_part(model, batch, whole, Random(f"parts {collator.seed} {number}"), parts, auto)
-        encoded += [page.to("cpu") for page in (whole, *pages_in_part)]
+        pages_in_part = _in_part(model, batch, whole, Random(f"parts {collator.seed} {number}"), parts, auto, restore)
+        encoded += [page.to("cpu") for page in (*([] if restore else [whole]), *pages_in_part)]
     return encoded
 
 
@@ -142,7 +147,9 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
     )
 
 
-def _in_part(model, batch, page: EncodedPage, random: Random, parts: int, auto: float) -> list[EncodedPage]:
+def _in_part(
+    model, batch, page: EncodedPage, random: Random, parts: int, auto: float, restore: bool
+) -> list[EncodedPage]:
     layer, ids, mask = model.model.arrcoc, page.query_input_ids, page.query_attention_mask
     chosen = random.sample(range(len(ids)), min(parts, len(ids)))
     if not chosen:
@@ -159,7 +166,14 @@ def _in_part(model, batch, page: EncodedPage, random: Random, parts: int, auto: 
         rows = [] if cells is None else _answerable(page, cells, row)
         if rows:
             vision = encode_cells(model.model.visual, pixels, grid_thw, [cells])
-            found.append(_part(page, cells, rows, vision))
+            levels = [vision.pooler_output[0], *(level[0] for level in vision.deepstack_features)]
+            if not restore:
+                levels = layer.restore(replace(rated, cells=cells), levels)
+            part = _part(page, cells, rows, levels)
+            if restore:
+                read = replace(part.glance, read=_half(rated.read), cells=cells)
+                part = replace(part, glance=read, whole=[level[cells] for level in page.levels])
+            found.append(part)
     return found
 
 
@@ -172,7 +186,7 @@ def _answerable(page: EncodedPage, cells: torch.Tensor, row: int) -> list[int]:
     return sorted({*rows, row}) if seen else rows
 
 
-def _part(page: EncodedPage, cells: torch.Tensor, rows: list[int], vision) -> EncodedPage:
+def _part(page: EncodedPage, cells: torch.Tensor, rows: list[int], levels: list[torch.Tensor]) -> EncodedPage:
     attention = None
     if page.attention is not None:
         attention = page.attention[rows][:, cells]
@@ -180,7 +194,7 @@ def _part(page: EncodedPage, cells: torch.Tensor, rows: list[int], vision) -> En
     return EncodedPage(
         page.grid,
         replace(page.glance, canvas=None),
-        [_half(vision.pooler_output[0]), *(_half(level[0]) for level in vision.deepstack_features)],
+        [_half(level) for level in levels],
         page.query_input_ids[rows],
         page.query_attention_mask[rows],
         page.evidence[rows][:, cells],
@@ -197,6 +211,12 @@ def _attention(model, batch, vision, rows: list[int]) -> torch.Tensor:
 
 def _half(features: torch.Tensor) -> torch.Tensor:
     return features.to(torch.float16, copy=True)  # a copy: a view would keep the whole batch in memory
+
+
+def restored_loss(layer, page: EncodedPage) -> torch.Tensor:
+    """How far a page in part, once `layer` has restored it, is from the whole one; see `restoring_loss`."""
+    levels = [level.float() for level in page.levels]
+    return restoring_loss(layer.restore(page.glance, levels), page.whole)
 
 
 def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, early: bool = True) -> list[Scored]:

@@ -21,6 +21,7 @@ from evaluation.dials import SHAPES
 
 VERSION = 1  # of the file's form
 STAGE_1 = ("reader.", "early_participation.")  # how the names of its tensors begin
+RESTORER = ("restorer.",)
 _FILE = "allocator.safetensors"  # as training names it
 _TEXT_SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 _VISION_SHAPE = (
@@ -187,7 +188,7 @@ def read_allocator(
 ) -> tuple[nn.Module, dict, dict[str, str]]:
     """The layer that a file holds, made for `model` but not given to it; its dials; the file's metadata.
 
-    Stage 1 is new, and neutral, where the file has none of it.
+    Stage 1 is new, and neutral, where the file has none of it; the restorer of pages in part, too.
 
     Args:
         dials: values that win over the file's, by name; those of the layer's shape can't.
@@ -207,8 +208,9 @@ def read_allocator(
     config, old, chosen = copy.deepcopy(model.config), model.model.arrcoc, json.loads(metadata["dials"])
     config.update(chosen)
     layer = type(old)(config)
-    if not any(name.startswith(STAGE_1) for name in tensors):
-        tensors |= {name: own for name, own in layer.state_dict().items() if name.startswith(STAGE_1)}
+    for part in (STAGE_1, RESTORER):
+        if not any(name.startswith(part) for name in tensors):
+            tensors |= {name: own for name, own in layer.state_dict().items() if name.startswith(part)}
     fill(layer, tensors, path)
     if dials:
         _check_dials(dials, chosen, path)

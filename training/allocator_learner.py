@@ -9,7 +9,7 @@ from torch import nn
 from arrcoc.reading import READ_FEATURES
 from training import signals
 from training.adapt import base_layers
-from training.ahead import page_scores
+from training.ahead import page_scores, restored_loss
 from training.allocator import base_fingerprint
 from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
 from training.scorers import Scored, encode_once, make_scorer, scores_of
@@ -35,6 +35,9 @@ class AllocatorLearner(nn.Module):
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer
         layer.requires_grad_(True)
+        if self.baseline is None:
+            layer.requires_grad_("restored" not in weights)
+            layer.restorer.requires_grad_("restored" in weights)  # by itself: see `allocator_options`
         early = [name for name in weights if name.startswith("early_")]
         self.looks_early = bool(early)
         if self.baseline is None and len(early) == len(weights):
@@ -118,6 +121,8 @@ class AllocatorLearner(nn.Module):
     def _page_losses(self, batch, finds) -> dict[str, torch.Tensor]:
         device = self.model.get_input_embeddings().weight.device
         pairs = [(page.to(device), budgets) for page, budgets in zip(batch["pages"], batch["budgets"], strict=True)]
+        if "restored" in self.weights:
+            return _means({"restored": [restored_loss(self.scorer, page) for page, _ in pairs]})
         blind = self.scorer_name == "query_blind"
         scored = [s for page, budgets in pairs for s in page_scores(self.model, page, budgets, blind, self.looks_early)]
         covered = [both for page, _ in pairs for both in zip(page.evidence, page.context, strict=True)]

@@ -153,9 +153,15 @@ def _check_numbers(options: argparse.Namespace) -> None:
 def _check_ahead(options: argparse.Namespace) -> None:
     if options.parts and not options.ahead:
         raise ValueError(f"--parts {options.parts} goes with --ahead PAGES, which encodes pages before training")
+    weights = parse_signals(options.signals)
+    if "restored" in weights and (len(weights) > 1 or not options.parts):
+        raise ValueError(
+            "--signals restored goes alone, with --ahead PAGES --parts QUESTIONS: it learns from pages in part, after stage 1, "
+            "whose reading it builds on, and before stage 2, which scores what is restored"
+        )
     if not options.ahead:
         return
-    passes = [name for name in parse_signals(options.signals) if set(SIGNALS[name][0]) - {"teacher"}]
+    passes = [name for name in weights if set(SIGNALS[name][0]) - {"teacher"}]
     if passes or options.scorer not in LAYER_SCORERS or options.phase == 2:
         came = ", ".join(passes) or (f"--scorer {options.scorer}" if options.phase == 1 else "--phase 2")
         raise ValueError(

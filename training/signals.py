@@ -28,12 +28,16 @@ SIGNALS = {
     "early_evidence": ((), "stage 1: log loss of evidence and context cells in the soft top third of its scores"),
     "early_distill": ((), "stage 1: the same of the cells that stage 2 chooses"),
     "early_features": ((), "stage 1: mean squared error of the visual tokens, guessed from what it reads of the cells"),
+    "restored": (
+        (),
+        "mean squared error of pages in part against the whole ones, once restored; alone, with --ahead and --parts",
+    ),
     "binarize": ((), "BCE of the soft top-k against its own hard top-k, its weight rising with the progress"),
     "entropy": ((), "entropy of the scores' softmax, in [0, 1]"),
     "tension": ((), "mean square of the tensions, in [0, 1]"),
 }
 # What only the allocator's layer has: the learned baselines have no such parts.
-LAYER_SIGNALS = ("named", "early_evidence", "early_distill", "early_features", "tension")
+LAYER_SIGNALS = ("named", "early_evidence", "early_distill", "early_features", "restored", "tension")
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
 NAMED_WEIGHT = 5.0  # of a named cell; most are not named
 CONTEXT_SHARE = 1 / 10  # of the cells, that evidence and context learn to be among
@@ -111,6 +115,15 @@ def mass_loss(value: torch.Tensor, temperature: torch.Tensor, target: torch.Tens
         return None
     share = F.log_softmax(value / temperature, -1)
     return -torch.logsumexp(share[target > 0], -1)
+
+
+def restoring_loss(restored: list[torch.Tensor], whole: list[torch.Tensor]) -> torch.Tensor:
+    """Mean squared error of features (M, size) per level, each level's in units of its variance in the whole page."""
+    errors = [
+        F.mse_loss(guess.float(), true.float()) / true.float().var(-1).mean()
+        for guess, true in zip(restored, whole, strict=True)
+    ]
+    return torch.stack(errors).mean()
 
 
 def among_loss(

@@ -225,7 +225,10 @@ def main(arguments: list[str] | None = None) -> Path:
             learner.to(settings.device)
         unmarked_alone = "distill_attention" not in learner.weights
         count = _pages_ahead(source, options)
-        pages = encode_ahead(learner.model, collator, source, count, options.quiet, unmarked_alone, options.parts)
+        restoring = "restored" in learner.weights
+        pages = encode_ahead(
+            learner.model, collator, source, count, options.quiet, unmarked_alone, options.parts, restore=restoring
+        )
         asked = sum(len(page.evidence) for page in pages) / len(pages)
         settings.per_device_train_batch_size = max(1, round(options.batch_size / asked))
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
