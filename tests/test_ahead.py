@@ -115,6 +115,10 @@ def test_restoring_learns_from_pages_in_part_alone(new_model, tiny_config, sourc
         for level, same in zip(page.levels, part.whole, strict=True):
             assert torch.equal(level[part.cells], same)
     batch = PageCollator(collator)(parts, 0)
+    with pytest.raises(ValueError, match="pass pages of encode_ahead"):
+        learner(**PageCollator(collator)([page], 0))
+    with pytest.raises(ValueError, match="learns from pages in part"):
+        learner(**collator(source.page(0), 0))
     untrained = [
         torch.stack(
             [F.mse_loss(seen.float(), true.float()) / true.float().var(-1).mean() for seen, true in both]

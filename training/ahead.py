@@ -214,7 +214,13 @@ def _half(features: torch.Tensor) -> torch.Tensor:
 
 
 def restored_loss(layer, page: EncodedPage) -> torch.Tensor:
-    """How far a page in part, once `layer` has restored it, is from the whole one; see `restoring_loss`."""
+    """How far a page in part, once `layer` has restored it, is from the whole one; see `restoring_loss`.
+
+    Raises:
+        ValueError: the page does not say what it would be as a whole.
+    """
+    if page.whole is None:
+        raise ValueError("the page has no whole one to be brought back to; pass pages of encode_ahead(restore=True)")
     levels = [level.float() for level in page.levels]
     return restoring_loss(layer.restore(page.glance, levels), page.whole)
 

@@ -108,7 +108,15 @@ class AllocatorLearner(nn.Module):
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """`loss`, and the unweighted value of each signal by name, detached; see `AllocatorCollator` for the batch, and
-        `PageCollator` for one of pages that are encoded already."""
+        `PageCollator` for one of pages that are encoded already.
+
+        Raises:
+            ValueError: the batch is not what signal `restored` learns from.
+        """
+        if "restored" in self.weights and "pages" not in batch:
+            raise ValueError(
+                "signal restored learns from pages in part; pass pages of encode_ahead(restore=True) through PageCollator"
+            )
         with self._finds() as finds:
             compute = self._page_losses if "pages" in batch else self._example_losses
             losses = compute(batch, finds)

@@ -229,6 +229,8 @@ def main(arguments: list[str] | None = None) -> Path:
         pages = encode_ahead(
             learner.model, collator, source, count, options.quiet, unmarked_alone, options.parts, restore=restoring
         )
+        if not pages:
+            raise SystemExit("error: --signals restored: no page could be encoded in part; pass pages of more cells")
         asked = sum(len(page.evidence) for page in pages) / len(pages)
         settings.per_device_train_batch_size = max(1, round(options.batch_size / asked))
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
