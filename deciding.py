@@ -47,10 +47,11 @@ class DecidingMixin:
     @uncompiled
     def _restore(self, vision, glances: list[Glance | None]) -> None:
         """Brings the features in `vision` of images that were encoded in part back to those of the whole images."""
+        in_part = {n: glance for n, glance in enumerate(glances) if glance is not None and glance.cells is not None}
+        if not in_part:
+            return
         pooled, deepstack = list(vision.pooler_output), [list(level) for level in vision.deepstack_features]
-        for number, glance in enumerate(glances):
-            if glance is None or glance.cells is None:
-                continue
+        for number, glance in in_part.items():
             levels = [each[number] for each in (pooled, *deepstack)]
             restored = self.arrcoc.restore(glance, [level.to(glance.texture.device) for level in levels])
             for each, level in zip((pooled, *deepstack), restored, strict=True):

@@ -217,8 +217,6 @@ class ARRCOCLayer(nn.Module):
             glance: with `read` and `cells`.
             levels: (M, vision out_hidden_size) each, as `forward` takes them.
         """
-        if glance.cells is None:  # nothing is missing
-            return levels
         return self.restorer(levels, glance.read, glance.cells, glance.texture.shape[1:])
 
     def rate(self, glance: Glance, query: torch.Tensor, mask: torch.Tensor | None = None) -> Glance:

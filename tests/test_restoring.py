@@ -4,8 +4,13 @@ import pytest
 import torch
 from PIL import ImageOps
 
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.reading import READ_FEATURES
 from arrcoc.restoring import ContextRestorer
+from training.ahead import encode_ahead, restored_loss
+from training.allocator_batches import AllocatorCollator
+from training.data import WorldSource
+from training.signals import restoring_loss
 
 GRID = (5, 7)
 SIZES = [12, 20]
@@ -61,9 +66,9 @@ def test_what_it_adds_is_in_units_of_the_features(awake):
     encoded = torch.tensor([2, 8, 33])
     levels, read = seen(encoded)
     large = [1000 * level for level in levels]
-    for level, restored in zip(levels, awake(large, read, encoded, GRID), strict=True):
-        index = [each is level for each in levels].index(True)
-        torch.testing.assert_close(restored / 1000, awake(levels, read, encoded, GRID)[index], rtol=1e-3, atol=1e-4)
+    pairs = zip(awake(large, read, encoded, GRID), awake(levels, read, encoded, GRID), strict=True)
+    for of_large, restored in pairs:
+        torch.testing.assert_close(of_large / 1000, restored, rtol=1e-3, atol=1e-4)
 
 
 def test_the_loss_reaches_the_features_as_if_it_were_not_there(awake):
@@ -74,6 +79,17 @@ def test_the_loss_reaches_the_features_as_if_it_were_not_there(awake):
     assert all(torch.equal(level.grad, torch.ones_like(level)) for level in levels)
     assert read.grad is None
     assert all(parameter.grad is not None for parameter in awake.parameters())
+
+
+def test_the_bundled_one_brings_features_nearer_to_those_of_the_whole_page(checkpoint, processor):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    collator = AllocatorCollator(processor, language=False)
+    source = WorldSource(seed=77, split="held_out", grids=((12, 12),), questions=1)
+    parts = encode_ahead(model, collator, source, 4, quiet=True, parts=1, auto=0.0, restore=True)
+    with torch.no_grad():
+        restored = [float(restored_loss(model.model.arrcoc, part)) for part in parts]
+        without = [float(restoring_loss(part.levels, part.whole)) for part in parts]
+    assert all(near < 0.85 * far for near, far in zip(restored, without, strict=True))
 
 
 @pytest.mark.parametrize(

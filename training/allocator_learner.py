@@ -34,9 +34,8 @@ class AllocatorLearner(nn.Module):
         model.requires_grad_(False)
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer
-        layer.requires_grad_(True)
+        layer.requires_grad_("restored" not in weights)
         if self.baseline is None:
-            layer.requires_grad_("restored" not in weights)
             layer.restorer.requires_grad_("restored" in weights)  # by itself: see `allocator_options`
         early = [name for name in weights if name.startswith("early_")]
         self.looks_early = bool(early)
