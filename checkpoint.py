@@ -3,12 +3,19 @@
 import torch
 from torch import nn
 
-# Parts of the allocator that may be new alone: the adapter, stage 1, and what restores the features of pages encoded in part.
-_OPTIONAL = (
-    ("model.arrcoc.adapter.",),
-    ("model.arrcoc.early_participation.", "model.arrcoc.reader."),
-    ("model.arrcoc.restorer.",),
-)
+# Parts of the allocator that may be new alone, by how the names of their tensors begin: files of older code lack them, and a model
+# without pooled cells has no adapter.
+STAGE_1 = ("early_participation.", "reader.")
+RESTORER = ("restorer.",)
+_OPTIONAL = (("adapter.",), STAGE_1, RESTORER)
+
+
+def with_new_parts(tensors: dict[str, torch.Tensor], new: nn.Module) -> dict[str, torch.Tensor]:
+    """`tensors` of an allocator, and those of the layer `new` for stage 1 and for the restorer where there are none of theirs."""
+    for part in (STAGE_1, RESTORER):
+        if not any(name.startswith(part) for name in tensors):
+            tensors = tensors | {name: own for name, own in new.state_dict().items() if name.startswith(part)}
+    return tensors
 
 
 def check_loaded(model: nn.Module, info: dict):
@@ -21,8 +28,9 @@ def check_loaded(model: nn.Module, info: dict):
         ValueError: naming the first tensors, and what to do.
     """
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
-    own = {name for name in model.state_dict() if name.startswith("model.arrcoc.")}
-    parts = [own, *({name for name in own if name.startswith(names)} for names in _OPTIONAL)]
+    layer = "model.arrcoc."
+    own = {name for name in model.state_dict() if name.startswith(layer)}
+    parts = [own, *({name for name in own if name.removeprefix(layer).startswith(names)} for names in _OPTIONAL)]
     may_be_new = set().union(*(part for part in parts if part <= set(missing)))
     lost = [name for name in missing if name not in may_be_new]
     if lost:

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers.utils import cached_file
 
+from .checkpoint import with_new_parts
 from .configuration_arrcoc import PROCESSOR_DIALS, ARRCOCQwen3VLConfig
 from .modeling_arrcoc_qwen import ARRCOCQwen3VLForConditionalGeneration as WholeModel
 from .processing_arrcoc import ARRCOCProcessor
@@ -75,7 +76,8 @@ class ARRCOCQwen3VLForConditionalGeneration(WholeModel):
             model, info = WholeModel.from_pretrained(
                 base, *args, config=config, revision=revision, output_loading_info=True, **kwargs
             )
-        fill(model.model.arrcoc, tensors)
+        layer = model.model.arrcoc
+        fill(layer, with_new_parts(tensors, type(layer)(model.config)))
         info["missing_keys"] = {name for name in info["missing_keys"] if ".arrcoc." not in name}
         return (model, info) if output_loading_info else model
 

@@ -11,11 +11,12 @@ from safetensors.torch import load_file, save_file
 from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from arrcoc.checkpoint import STAGE_1
 from publishing import staging
 from training import allocator as files
 from training import average, train_allocator
 from training.adapt import adapt, merged
-from training.allocator import STAGE_1, base_fingerprint, load_allocator, read_tensors, save_allocator, write_tensors
+from training.allocator import base_fingerprint, load_allocator, read_tensors, save_allocator, write_tensors
 from training.allocator_batches import PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
 from training.allocator_options import SCHEDULES

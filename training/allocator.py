@@ -17,11 +17,10 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import Qwen3VLConfig
 
+from arrcoc.checkpoint import with_new_parts
 from evaluation.dials import SHAPES
 
 VERSION = 1  # of the file's form
-STAGE_1 = ("reader.", "early_participation.")  # how the names of its tensors begin
-RESTORER = ("restorer.",)
 _FILE = "allocator.safetensors"  # as training names it
 _TEXT_SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 _VISION_SHAPE = (
@@ -208,10 +207,7 @@ def read_allocator(
     config, old, chosen = copy.deepcopy(model.config), model.model.arrcoc, json.loads(metadata["dials"])
     config.update(chosen)
     layer = type(old)(config)
-    for part in (STAGE_1, RESTORER):
-        if not any(name.startswith(part) for name in tensors):
-            tensors |= {name: own for name, own in layer.state_dict().items() if name.startswith(part)}
-    fill(layer, tensors, path)
+    fill(layer, with_new_parts(tensors, layer), path)
     if dials:
         _check_dials(dials, chosen, path)
         config.update(dials)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from training.allocator import STAGE_1, read_tensors, write_tensors
+from arrcoc.checkpoint import STAGE_1
+from training.allocator import read_tensors, write_tensors
 
 
 def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
