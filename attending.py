@@ -141,7 +141,8 @@ def depths(scores: torch.Tensor, minimum: int | None, num_levels: int) -> torch.
 
     Args:
         scores: (K,) scores of the kept tokens.
-        minimum: levels of the least relevant token; `None` gives all tokens all levels.
+        minimum: levels of the least relevant token, where there are more tokens than levels to lose; `None` gives all tokens all
+            levels.
     """
     depth = torch.full((len(scores),), num_levels, dtype=torch.long, device=scores.device)
     if minimum is None or minimum >= num_levels:

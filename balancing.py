@@ -27,14 +27,15 @@ class Balance:
         relevance: (t, h, w) float32, about 0 for a cell that tells nothing.
         tensions: (3,) in (-1, 1), in the order of `TENSIONS`; -1 is the first pole of each name.
         temperature: scalar, width of the training gates in relevance.
-        suppression: scalar in [0, 1], share of its relevance that a cell loses to a fully similar, higher cell.
+        suppression: scalar in [0, 1], share of its relevance that a cell loses to a fully similar, higher cell; `None` where
+            `diversity` is off.
         coarse_share: share of the budget for pooled cells.
     """
 
     relevance: torch.Tensor
     tensions: torch.Tensor
     temperature: torch.Tensor
-    suppression: torch.Tensor
+    suppression: torch.Tensor | None
     coarse_share: float
 
 
@@ -134,6 +135,6 @@ class AdaptiveTensionBalancer(nn.Module):
             relevance=relevance,
             tensions=torch.stack([compress, explore, diversify]),
             temperature=self.gate_temperature * torch.exp(explore),
-            suppression=self.diversity * (1 + diversify),
+            suppression=self.diversity * (1 + diversify) if self.diversity else None,
             coarse_share=self.coarse_share and min(0.9, self.coarse_share * (1 - float(compress.detach()))),
         )

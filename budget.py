@@ -28,7 +28,7 @@ def _check_entry(budget, default):
     if isinstance(budget, str):
         if budget in MODES or budget in ("auto", "full"):
             return MODES.get(budget, budget)
-    elif not isinstance(budget, bool):
+    elif not isinstance(budget, bool) and getattr(budget, "dtype", None) != torch.bool:
         try:
             count = operator.index(budget)
         except TypeError:

@@ -1,7 +1,9 @@
-"""Whether a loaded model is whole: transformers only warns of tensors that a checkpoint lacks."""
+"""Loading, and whether what was loaded is whole: transformers only warns of tensors that a checkpoint lacks."""
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
+from transformers import Qwen3VLConfig
 
 # Parts of the allocator that may be new alone, by how the names of their tensors begin: files of older code lack them, and a model
 # without pooled cells has no adapter.
@@ -28,7 +30,7 @@ def check_loaded(model: nn.Module, info: dict):
         ValueError: naming the first tensors, and what to do.
     """
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
-    layer = "model.arrcoc."
+    layer = "arrcoc." if model is model.base_model else "model.arrcoc."
     own = {name for name in model.state_dict() if name.startswith(layer)}
     parts = [own, *({name for name in own if name.removeprefix(layer).startswith(names)} for names in _OPTIONAL)]
     may_be_new = set().union(*(part for part in parts if part <= set(missing)))
@@ -39,7 +41,7 @@ def check_loaded(model: nn.Module, info: dict):
             f"the checkpoint lacks {len(lost)} tensors, the first of them {lost[:3]}.{hint} Download it again, or rename the "
             "tensors to the names of the model"
         )
-    other = sorted(name for name, *_ in info.get("mismatched_keys", ()) if ".arrcoc." in name)  # and both shapes
+    other = sorted(name for name, *_ in info.get("mismatched_keys", ()) if name.startswith(layer))  # and both shapes
     if other:
         raise ValueError(
             f"{len(other)} tensors of the checkpoint's allocator have other shapes than the config asks for, the first of them "
@@ -49,3 +51,45 @@ def check_loaded(model: nn.Module, info: dict):
         plain = type(parameter.data) is torch.Tensor and parameter.is_floating_point() and parameter.dtype.itemsize > 1
         if plain and parameter.device.type != "meta" and not torch.isfinite(parameter).all():
             raise ValueError(f"{name} holds NaN or infinity; the checkpoint is damaged, download or save it again")
+
+
+class LoadingMixin:
+    """How the model loads, and its base model alone."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
+        """Loads our own folder or a stock Qwen3-VL checkpoint, and refuses one that is incomplete or not finite. A stock `config`
+        becomes one of ours, with the allocator's defaults.
+
+        Raises:
+            ValueError: a file of weights can't be read or has other shapes than the config, a tensor of the base is missing, the
+                allocator's are there in part, or a tensor holds NaN or infinity.
+        """
+        config = kwargs.get("config")
+        if isinstance(config, Qwen3VLConfig) and config.model_type == Qwen3VLConfig.model_type:
+            held = {"attn_implementation": config._attn_implementation} if config._attn_implementation else {}
+            kwargs["config"] = cls.config_class.from_dict(
+                config.to_dict() | {"model_type": cls.config_class.model_type}, **held
+            )
+        try:
+            model, info = super().from_pretrained(
+                pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
+            )
+        except SafetensorError as error:
+            raise ValueError(
+                f"the weights of {pretrained_model_name_or_path} can't be read ({error}); a file of them is cut off or "
+                "damaged, download or copy it again"
+            ) from error
+        except RuntimeError as error:
+            if "ignore_mismatched_sizes" not in str(error):
+                raise
+            raise ValueError(
+                f"{pretrained_model_name_or_path} has weights of other shapes than its config; transformers' report names the "
+                f"mismatched tensors. Take both from one folder, and no dial of the model's shape ({error})"
+            ) from error
+        if pretrained_model_name_or_path is not None:  # else the caller's own state_dict, which may be partial
+            check_loaded(model, info)
+        layer = model.base_model.arrcoc
+        if not any(parameter.device.type == "meta" for parameter in layer.parameters()):
+            layer.float()  # what a stock checkpoint lacks was made in its dtype
+        return (model, info) if output_loading_info else model

@@ -28,11 +28,10 @@ ALLOCATION_MODES = ("select", "foveated")
 
 # Dials that live in the processor, because the number of placeholders is fixed when the prompt is written.
 PROCESSOR_DIALS = ("token_budget", "texture_size", "question_turn")
+# What the processor makes of each image beside Qwen3-VL's inputs.
+OWN_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 # What the model's calls take beside Qwen3-VL's arguments.
-CALL_ARGUMENTS = (
-    "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts", "encode_ratio", "allocation_mode",
-    "encoded_images",
-)  # fmt: skip
+CALL_ARGUMENTS = (*OWN_INPUTS, "encode_ratio", "allocation_mode", "encoded_images")
 
 
 def _number(minimum: float, maximum: float, unit: str):
@@ -138,7 +137,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         coarse_share (`float`, in [0, 0.9]):
             Share of the budget spent on 2 x 2 and 4 x 4 pooled cells, at neutral tension. 0 keeps fine cells only.
         min_deepstack_levels (`int` or `None`):
-            DeepStack levels that the least relevant kept token receives; `None` gives every token all of them.
+            DeepStack levels that the least relevant kept token receives, more where fewer tokens are kept than there are
+            levels to lose; `None` gives every token all of them.
         encode_ratio (`float` in (0, 1] or `"auto"`):
             Share of an image's cells that the vision tower encodes, chosen from the raw image and the question alone; with a
             coarse view's tokens at least as many as the image has tokens. 1 encodes all. `"auto"` leaves out empty paper and

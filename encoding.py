@@ -182,7 +182,7 @@ class EncodedImages:
 
     Attributes:
         vision: what the vision tower returned, per image.
-        glances: stage 1 of each image, without what depends on a question.
+        glances: stage 1 of each image, from `encode_images()` without what depends on a question; `None` where none was needed.
         views: encoded `CoarseView` of each image, or `None` for each.
         image_grid_thw, texture_images: what the images are recognised by.
         encode_ratio, allocation_mode: that they were encoded with.

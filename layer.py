@@ -42,15 +42,12 @@ class TokenAllocator(nn.Module):
     """Spends the budget: similar cells suppress each other, then the best cells get the tokens. No parameters.
 
     Args:
-        coverage_floor, min_deepstack_levels, diversity: see `ARRCOCQwen3VLConfig`.
+        coverage_floor, min_deepstack_levels: see `ARRCOCQwen3VLConfig`.
         num_levels: DeepStack levels of the base.
     """
 
-    def __init__(
-        self, coverage_floor: float, min_deepstack_levels: int | None, num_levels: int, diversity: float = 0.0
-    ):
+    def __init__(self, coverage_floor: float, min_deepstack_levels: int | None, num_levels: int):
         super().__init__()
-        self.diversity = diversity
         self.coverage_floor = coverage_floor
         self.min_deepstack_levels = min_deepstack_levels
         self.num_levels = num_levels
@@ -92,7 +89,7 @@ class TokenAllocator(nn.Module):
         return ARRCOCOutput(allocation, gates, value, balance)
 
     def _suppressed(self, value, features, balance, budget: int) -> torch.Tensor:
-        if self.diversity == 0:  # all pairs of cells would be compared for nothing
+        if balance.suppression is None:  # all pairs of cells would be compared for nothing
             return value
         return suppress_similar(value, features, balance.suppression, budget)
 
@@ -159,9 +156,7 @@ class ARRCOCLayer(nn.Module):
             coarse_share=config.coarse_share,
             gate_temperature=config.gate_temperature,
         )
-        self.allocator = TokenAllocator(
-            config.coverage_floor, config.min_deepstack_levels, num_levels, config.diversity
-        )
+        self.allocator = TokenAllocator(config.coverage_floor, config.min_deepstack_levels, num_levels)
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
         self.restorer = ContextRestorer(levels)
@@ -182,7 +177,7 @@ class ARRCOCLayer(nn.Module):
         self.balancer.weights = _weights(config)
         for name in ("area_strength", "diversity", "coarse_share", "gate_temperature"):
             setattr(self.balancer, name, getattr(config, name))
-        for name in ("coverage_floor", "min_deepstack_levels", "diversity"):
+        for name in ("coverage_floor", "min_deepstack_levels"):
             setattr(self.allocator, name, getattr(config, name))
 
     def look(self, image: torch.Tensor, grid: tuple[int, int, int]) -> Glance:

@@ -18,7 +18,7 @@ _IMAGE_STD = 0.5  # by which Qwen3-VL's processor has divided the pixels of its 
 
 @dataclass(frozen=True, eq=False)
 class Glance:
-    """What stage 1 knows of one image; nothing of it but what `ARRCOCLayer.rate` adds hangs on trained weights.
+    """What stage 1 knows of one image; `texture`, `information`, `canvas` and `contrast` hang on no trained weights.
 
     Attributes:
         texture: (13, h, w) texture array.
@@ -27,7 +27,7 @@ class Glance:
         contrast: (h, w), from `with_contrast`; `None` where nothing asks what is empty.
         perspective: (h, w) score map, with its gradient; `None` where `rate` was not asked.
         early: (h * w,) relevance from raw image and question alone, with its gradient; `None` where it was not asked for.
-        read: (h * w, `READ_FEATURES`) what `early` was made of, with its gradient; `None` likewise.
+        read: (h * w, `READ_FEATURES`) from `CellReader`, with its gradient; `None` before it is needed and after its last use.
         cells: (M,) raster index of the cells to encode, ascending; `None` for all.
     """
 

@@ -9,9 +9,8 @@ No selection is kept on the model between calls.
 import inspect
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
-from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -28,7 +27,7 @@ from .caching import (
     prompt_end,
     rope_deltas_of,
 )
-from .checkpoint import check_loaded
+from .checkpoint import LoadingMixin
 from .compiling import with_return_dict
 from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt
 from .encoding import EncodedImages, only_source
@@ -41,12 +40,12 @@ from .placing import PlacingMixin
 from .seeing import SeeingMixin
 
 
-class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
+class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
     """Qwen3-VL's multimodal model with an `ARRCOCLayer` between its vision tower and its language model."""
 
     config: ARRCOCQwen3VLConfig
     config_class = ARRCOCQwen3VLConfig
-    # The scores are compared on a fine grid: bfloat16 would make neighbours equal.
+    # Scores are calculated in float32 in any case; weights rounded to bfloat16 move them by hundreds of `SCORE_STEP`s.
     _keep_in_fp32_modules_strict = ["arrcoc"]
 
     def __init__(self, config: ARRCOCQwen3VLConfig):
@@ -159,7 +158,7 @@ class ARRCOCQwen3VLModel(SeeingMixin, PlacingMixin, Qwen3VLModel):
         return stock, features.deepstack_features[-1]
 
 
-class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForConditionalGeneration):
+class ARRCOCQwen3VLForConditionalGeneration(LoadingMixin, GeneratingMixin, Qwen3VLForConditionalGeneration):
     """Qwen3-VL that answers from as many visual tokens as its prompt has image placeholders.
 
     Loads from its own folder or from any stock Qwen3-VL checkpoint, whose allocator then starts neutral: query-blind,
@@ -176,43 +175,6 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
         self.model = ARRCOCQwen3VLModel(config)
         self.lm_head = nn.Linear(config.text_config.hidden_size, config.text_config.vocab_size, bias=False)
         self.post_init()
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """Loads our own folder or a stock Qwen3-VL checkpoint, and refuses one that is incomplete or not finite. A stock `config`
-        becomes one of ours, with the allocator's defaults.
-
-        Raises:
-            ValueError: a file of weights can't be read or has other shapes than the config, a tensor of the base is missing, the
-                allocator's are there in part, or a tensor holds NaN or infinity.
-        """
-        config = kwargs.get("config")
-        if isinstance(config, Qwen3VLConfig) and config.model_type == Qwen3VLConfig.model_type:
-            held = {"attn_implementation": config._attn_implementation} if config._attn_implementation else {}
-            kwargs["config"] = cls.config_class.from_dict(
-                config.to_dict() | {"model_type": cls.config_class.model_type}, **held
-            )
-        try:
-            model, info = super().from_pretrained(
-                pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
-            )
-        except SafetensorError as error:
-            raise ValueError(
-                f"the weights of {pretrained_model_name_or_path} can't be read ({error}); a file of them is cut off or "
-                "damaged, download or copy it again"
-            ) from error
-        except RuntimeError as error:
-            if "ignore_mismatched_sizes" not in str(error):
-                raise
-            raise ValueError(
-                f"{pretrained_model_name_or_path} has weights of other shapes than its config; transformers' report names the "
-                f"mismatched tensors. Take both from one folder, and no dial of the model's shape ({error})"
-            ) from error
-        if pretrained_model_name_or_path is not None:  # else the caller's own state_dict, which may be partial
-            check_loaded(model, info)
-        if not any(parameter.device.type == "meta" for parameter in model.model.arrcoc.parameters()):
-            model.model.arrcoc.float()  # what a stock checkpoint lacks was made in its dtype
-        return (model, info) if output_loading_info else model
 
     def forward(
         self,
@@ -294,7 +256,7 @@ class ARRCOCQwen3VLForConditionalGeneration(GeneratingMixin, Qwen3VLForCondition
             encode_ratio: 1.0 or "auto"; a smaller share would be what one question needs.
             allocation_mode: as the later calls will have it, which need not repeat it. For "foveated", `image_token_counts`
                 must be the smallest that will be asked for and has room for a coarse view; if none has, later calls get the
-                coarsest.
+                coarsest. With both, one value may not serve a small and a large budget: encode once for each.
 
         Raises:
             ValueError: an argument is not allowed; the message says what is.

@@ -104,11 +104,10 @@ class ParticipatoryScorer(nn.Module):
             if self.matcher is not None:
                 parts.append(self.matcher(features, query, query_mask, (height, width), encoded))
             found = F.gelu(self.mix(torch.cat(parts, dim=-1)))
-            along = _along_axes(_spread(found, encoded, height * width).unflatten(-2, (height, width))).flatten(-3, -2)
-            along = along if encoded is None else along[..., encoded, :]
+            along = _on_grid(_along_axes, found, (height, width), encoded)
             related = F.gelu(self.relate(torch.cat([found, along], dim=-1)))
-            if self.steps:
-                related = self._stepped(related, (height, width), encoded)
+            if self.steps:  # cells that are not encoded have nothing to tell
+                related = _on_grid(self._stepped, related, (height, width), encoded, empty=True)
             score = _spread(torch.asinh(self.score(related)), encoded, height * width)
             score = score.squeeze(-1).unflatten(-1, (height, width))
             return self.gate.float() * score * query_mask.any(-1)[..., None, None]
@@ -120,13 +119,10 @@ class ParticipatoryScorer(nn.Module):
         words = self.word(tokens).unflatten(-1, (self.num_heads, -1))
         return (weight[..., None] * words).sum(-3).flatten(-2)
 
-    def _stepped(self, cells: torch.Tensor, grid: tuple[int, int], encoded: torch.Tensor | None) -> torch.Tensor:
-        """(..., M, hidden) of the same, after every step; cells that are not encoded have nothing to tell."""
-        placed = _spread(cells, encoded, grid[0] * grid[1], empty=True).unflatten(-2, grid)
+    def _stepped(self, placed: torch.Tensor) -> torch.Tensor:
         for step in self.steps:
             placed = step(placed)
-        placed = placed.flatten(-3, -2)
-        return placed if encoded is None else placed[..., encoded, :]
+        return placed
 
     def _check(
         self, cells: int, features: Sequence[torch.Tensor], query: torch.Tensor, query_mask: torch.Tensor
@@ -159,3 +155,9 @@ def _spread(rows: torch.Tensor, encoded: torch.Tensor | None, cells: int, empty:
         return rows
     lowest = torch.zeros_like(rows[..., :1, :]) if empty else rows.detach().amin(-2, keepdim=True)
     return lowest.expand(*rows.shape[:-2], cells, -1).index_copy(-2, encoded, rows)
+
+
+def _on_grid(looks, rows: torch.Tensor, grid: tuple[int, int], encoded: torch.Tensor | None, empty: bool = False):
+    """(..., M, C): what `looks`, which takes and gives (..., h, w, C), makes of `rows` at their places; see `_spread`."""
+    placed = looks(_spread(rows, encoded, grid[0] * grid[1], empty).unflatten(-2, grid)).flatten(-3, -2)
+    return placed if encoded is None else placed[..., encoded, :]

@@ -73,7 +73,8 @@ def _open_text(source: str):
             raise FileNotFoundError(f"there is no image file {source!r}; check the path")
     name = f"the base64 text {source[:20]}..."
     try:
-        content = base64.b64decode(source.partition(",")[2] if source.startswith("data:") else source)
+        text = source.partition(",")[2] if source.startswith("data:") else source
+        content = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{name} can't be decoded ({error}); pass a path, a URL or the base64 of an image") from error
     return _open_file(BytesIO(content), name)
@@ -113,13 +114,15 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
         raise ValueError(f"{name} is {image.width} x {image.height} pixels; pass an image with at least one pixel")
     try:
         image.load()  # PIL opens a file without reading it
-        image = upright(image, name)
-    except (OSError, SyntaxError) as error:
-        raise ValueError(f"{name} can't be read as a picture ({error}); it may be truncated") from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{name} can't be read as a picture ({error}); it may be truncated or closed") from error
+    image = upright(image, name)
     if image.mode in _DEEP_MODES:
         return _from_deep(image, name)
     if image.mode == "F":
         raise ValueError(f"{name} has floating-point pixels of unknown scale; convert it to 8-bit RGB first")
+    if image.mode == "LAB":  # whose A is no alpha, but is taken for it
+        image = image.convert("RGB")
     try:
         return image if image.mode == "RGB" and "transparency" not in image.info else _stock_rgb(image)
     except (ValueError, TypeError) as error:  # the latter from what a file says of its transparency

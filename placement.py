@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import torch
 
 from .compiling import uncompiled
+from .configuration_arrcoc import OWN_INPUTS
 
 # Inputs with one entry for each image.
-IMAGE_INPUTS = ("image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
+IMAGE_INPUTS = ("image_grid_thw", *OWN_INPUTS)
 
 _WITH_IMAGES = ("pixel_values", "encoded_images", *IMAGE_INPUTS)
 _WITH_VIDEOS = ("pixel_values_videos", "video_grid_thw")

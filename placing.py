@@ -10,7 +10,8 @@ UNPLACED = (
     "get_rope_index, to be placed; pass them as the processor returns them"
 )
 FOREIGN_CACHE = (
-    CACHE + " holds {} tokens and not where the next one stands: another model filled it, or its tensors were put into "
+    CACHE
+    + " holds {} tokens and not where the next one stands: another model or a tuned prefix filled it, or its tensors were put into "
     "a new cache; pass the cache itself or a deepcopy of it, position_ids, or to generate() the whole prompt with mm_token_type_ids"
 )
 

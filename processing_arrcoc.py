@@ -19,7 +19,7 @@ from transformers.utils import is_torchvision_available, logging
 from transformers.video_processing_utils import BaseVideoProcessor
 
 from .budget import TIERS, as_entries, auto_token_budget, check_token_budget
-from .configuration_arrcoc import CALL_ARGUMENTS, PROCESSOR_DIALS
+from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
 from .picture import open_picture, square
 from .texture import pixel_canvas
@@ -129,8 +129,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
     @property
     def model_input_names(self):
-        own = ["texture_images", "query_input_ids", "query_attention_mask", "image_token_counts"]
-        return [*super().model_input_names, *own]
+        return [*super().model_input_names, *OWN_INPUTS]
 
     def to_dict(self):
         # A folder saved without torchvision must still give a user who has it a video processor.
@@ -324,7 +323,7 @@ def _refuse_misspelt(names):
 
 def _refuse_halves(text):
     """Raises ValueError where a text holds a lone surrogate, as JSON may: no tokenizer reads it."""
-    for each in [text] if isinstance(text, str) else text or ():
+    for each in text if isinstance(text, list | tuple) else [text]:
         try:
             str(each).encode("utf-8")
         except UnicodeEncodeError as error:

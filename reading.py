@@ -29,7 +29,8 @@ class CellReader(nn.Module):
     """A small convolutional network: features of each cell, from the pixels in it and in the cells around it.
 
     It learns to guess the visual tokens that the tower would make of the cells (a hint, FitNets, Romero et al. 2015, section
-    2.2), at less than a hundredth of the tower's cost: enough to tell print from paper and one kind of label from another.
+    2.2), at less than a hundredth of a published tower's cost (a seventh of the bundled one's): enough to tell print from paper
+    and one kind of label from another.
     """
 
     def __init__(self):

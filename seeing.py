@@ -162,9 +162,9 @@ class SeeingMixin(DecidingMixin):
                 least = self.config.coarse_view_min_tokens
                 views[number] = coarse_view(patches[number], grid, budget, share, self.visual, least, any_question)
             if asked.encode_ratio == "auto":
-                glance = with_contrast(self.arrcoc.read(glance), patches[number], grid[1:])
-            glances[number] = replace(glance, canvas=None)
-        glances = self._choose_to_encode(asked, glances, views)
+                glance = with_contrast(glance, patches[number], grid[1:])
+            glances[number] = glance
+        glances = [self._read(glance) for glance in self._choose_to_encode(asked, glances, views)]
         cells = [None if glance is None else glance.cells for glance in glances]
         vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)
         self._restore(vision, glances)
@@ -174,16 +174,25 @@ class SeeingMixin(DecidingMixin):
             weakref.ref(self),
         )  # fmt: skip
 
+    def _read(self, glance: Glance | None) -> Glance | None:
+        """The glance without its canvas, which nothing reads again, and with what restores cells where some are left out."""
+        if glance is None:
+            return None
+        return replace(glance if glance.cells is None else self.arrcoc.read(glance), canvas=None)
+
     def _choose_to_encode(self, asked: Asked, glances, views) -> list[Glance | None]:
         """The glances with the `cells` that the vision tower encodes."""
         ratio, floor, chosen = asked.encode_ratio, self.config.coverage_floor, list(glances)
         if ratio == 1.0:  # all of them
             return chosen
-        partial = [n for n, seen in enumerate(glances) if seen is not None and not (asked.is_full(n) and asked.counts)]
+        whole = [asked.counts is not None and asked.is_full(n) for n in range(len(glances))]  # every cell is asked for
+        partial = [n for n, glance in enumerate(glances) if glance is not None and not whole[n]]
         inked = count_inked([glances[n] for n in partial]) if ratio == "auto" else [None] * len(partial)
         for number, count in zip(partial, inked, strict=True):
             coarse = 0 if views[number] is None else len(views[number])
-            least = 1 if asked.is_full(number) else max(1, asked.budget(number) - coarse)
+            if coarse > asked.budget(number) * self.config.coarse_view_share:  # it is there for larger budgets alone
+                coarse = 0
+            least = 1 if asked.counts is None else max(1, asked.budget(number) - coarse)
             cells = choose_to_encode(glances[number], asked.grids[number], ratio, least, floor, count)
             chosen[number] = replace(glances[number], cells=cells)
         return chosen

@@ -30,15 +30,14 @@ SURROUND_RADII = (1, 3, 7)  # cells; with the centre of one cell, surrounds of 3
 CLUSTER_COUNT = 5  # at most; fewer where the page has fewer kinds of cell
 CLUSTER_SPREAD = 0.1  # feature units: the standard deviation of a cluster
 CLUSTER_ITERATIONS = 8
+_MIN_CELL_PIXELS = 4  # a side
 
 
-def pixel_canvas(
-    image: torch.Tensor, grid_hw: tuple[int, int], *, max_cell_pixels: int = 16, min_cell_pixels: int = 4
-) -> torch.Tensor:
+def pixel_canvas(image: torch.Tensor, grid_hw: tuple[int, int], *, max_cell_pixels: int = 16) -> torch.Tensor:
     """The raw image at its grid's true aspect, a whole number of pixels per cell.
 
     `image` is (3, S, S) uint8, the picture squeezed or stretched into a square. Returns (3, h * p, w * p) float32 in
-    [0, 1] with p = S // max(h, w), held between `min_cell_pixels` and `max_cell_pixels`; p depends on this image's own
+    [0, 1] with p = S // max(h, w), held between 4 and `max_cell_pixels`; p depends on this image's own
     grid alone. Resampling is bilinear with antialiasing. Raises ValueError on any other shape or dtype, or an empty
     grid.
     """
@@ -51,12 +50,10 @@ def pixel_canvas(
         raise ValueError(
             f"image has dtype {image.dtype}; wanted torch.uint8 (0 to 255): pass the raw image, not pixel_values"
         )
-    if not 1 <= min_cell_pixels <= max_cell_pixels:
-        raise ValueError(
-            f"min_cell_pixels={min_cell_pixels} and max_cell_pixels={max_cell_pixels}; wanted 1 <= minimum <= maximum"
-        )
+    if max_cell_pixels < _MIN_CELL_PIXELS:
+        raise ValueError(f"max_cell_pixels={max_cell_pixels}; wanted {_MIN_CELL_PIXELS} or more")
     height, width = _checked_grid(grid_hw)
-    cell_pixels = min(max(image.shape[1] // max(height, width), min_cell_pixels), max_cell_pixels)
+    cell_pixels = min(max(image.shape[1] // max(height, width), _MIN_CELL_PIXELS), max_cell_pixels)
     size = (height * cell_pixels, width * cell_pixels)
     canvas = image.float() / 255
     if size != tuple(image.shape[1:]):

@@ -16,14 +16,16 @@ from io import BytesIO
 import numpy as np
 import pytest
 import torch
+from jinja2 import TemplateError
 from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 from transformers.image_transforms import convert_to_rgb
 from transformers.utils import is_torchvision_available
 from transformers.utils.logging import warning_once
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from arrcoc.modeling_arrcoc_qwen import ARRCOCQwen3VLModel
 from arrcoc.picture import upright
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
@@ -243,6 +245,37 @@ def test_every_8_bit_mode(processor, model, mode, page):
     picture = Image.new("LAB", picture.size, (128, 128, 128)) if mode == "LAB" else picture.convert(mode)
     assert picture.mode == mode
     answer(processor, model, picture)
+
+
+def test_a_lab_picture_of_another_size_keeps_its_colours(processor):
+    picture = Image.new("LAB", (64, 64), (128, 128, 128)).resize((48, 48))  # which leaves 0 where alpha is looked for
+    seen = call(processor, picture)["texture_images"]
+    assert seen.float().mean() < 200
+
+
+def test_a_closed_picture_is_refused(processor, page, tmp_path):
+    page().save(tmp_path / "page.png")
+    picture = Image.open(tmp_path / "page.png")
+    picture.close()
+    with pytest.raises(ValueError, match="truncated or closed"):
+        call(processor, picture)
+
+
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        ({}, {"tools": [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {}}}]}),
+        ({"tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {}}}]}, {}),
+        ({"content": None}, {}),
+    ],
+    ids=["tools", "tool calls", "no content"],
+)
+def test_the_bundled_template_drops_nothing_in_silence(change, options, checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    message = {"role": "user", "content": "what is the total?"}
+    with pytest.raises(TemplateError, match="this template has no place"):
+        tokenizer.apply_chat_template([message | change], tokenize=False, **options)
+    assert "total" in tokenizer.apply_chat_template([message], tokenize=False)
 
 
 def test_mode_that_pil_cannot_convert(processor, page):
@@ -556,6 +589,27 @@ def test_stage_one_may_be_missing_as_a_whole(folder, model):
     loaded = load(folder).model.arrcoc
     assert not loaded.early_participation.gate.any()  # neutral
     assert torch.equal(loaded.participation.gate, model.model.arrcoc.participation.gate)
+
+
+def test_the_base_model_loads_by_the_same_rules_alone(folder, model):
+    loaded = ARRCOCQwen3VLModel.from_pretrained(folder, dtype=torch.bfloat16)
+    for name, tensor in loaded.arrcoc.state_dict().items():
+        assert torch.equal(tensor, model.model.arrcoc.state_dict()[name]), name
+
+    def drop(names):
+        return lambda tensors: [tensors.pop(name) for name in [*tensors] if name.startswith(names)]
+
+    edit_weights(folder, drop("model.arrcoc.restorer."))
+    assert not ARRCOCQwen3VLModel.from_pretrained(folder).arrcoc.restorer.leave[0].weight.any()
+    edit_weights(folder, drop("model.arrcoc.participation."))
+    with pytest.raises(ValueError, match=r"lacks .*arrcoc\.participation"):
+        ARRCOCQwen3VLModel.from_pretrained(folder)
+    edit_weights(folder, drop("model.arrcoc."))  # as a stock checkpoint
+    stock = ARRCOCQwen3VLModel.from_pretrained(folder, dtype=torch.bfloat16)
+    assert {tensor.dtype for tensor in stock.arrcoc.parameters()} == {torch.float32}
+    edit_weights(folder, drop("model.language_model.norm."))
+    with pytest.raises(ValueError, match=r"lacks 1 tensors.*language_model\.norm"):
+        ARRCOCQwen3VLModel.from_pretrained(folder)
 
 
 def test_the_restorer_may_be_missing_as_a_whole(folder):

@@ -57,6 +57,7 @@ def test_default_may_be_any_single_form():
         True,
         False,
         np.True_,
+        torch.tensor(True),
         np.float32(3),
         "huge",
         "",

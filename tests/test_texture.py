@@ -268,8 +268,8 @@ def test_bad_images_are_refused(image, grid_hw, message):
 
 
 def test_bad_cell_pixels_are_refused():
-    with pytest.raises(ValueError, match="min_cell_pixels=8 and max_cell_pixels=4"):
-        pixel_canvas(random_image(64), (2, 2), min_cell_pixels=8, max_cell_pixels=4)
+    with pytest.raises(ValueError, match="max_cell_pixels=3; wanted 4 or more"):
+        pixel_canvas(random_image(64), (2, 2), max_cell_pixels=3)
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 13), (3, 8, 4), (1, 8, 12), (8, 12), (3, 0, 0)])

@@ -498,6 +498,17 @@ def test_auto_encoded_images_refuse_a_budget_above_their_cells(tiny_model, make_
         tiny_model()(**make_inputs(blank, token_budget=9), encoded_images=encoded)
 
 
+@pytest.mark.parametrize("budget", [9, 24, 31])  # with room for a coarse view from 30 on
+def test_auto_encoded_images_serve_the_budget_that_they_were_made_for(tiny_model, make_inputs, budget):
+    model, nearly_blank = tiny_model(), Image.new("RGB", (384, 384), "white")
+    nearly_blank.paste("black", (200, 200, 240, 212))
+    inputs = make_inputs(nearly_blank, token_budget=budget)
+    mode = {"encode_ratio": "auto", "allocation_mode": "foveated"}
+    encoded = model.encode_images(**inputs, **mode)
+    assert len(encoded.glances[0].cells) < 576
+    assert torch.equal(model(**inputs, encoded_images=encoded).logits, model(**inputs, **mode).logits)
+
+
 def test_a_chat_goes_on_from_its_cache_with_encoded_images(tiny_model, make_inputs, processor, page, report):
     from transformers import DynamicCache
 

@@ -54,7 +54,13 @@ CHAT_TEMPLATE = """\
 {%- endfor -%}
 {%- endif -%}
 {%- endmacro -%}
+{%- if tools -%}
+{{- raise_exception('this template has no place for tools') -}}
+{%- endif -%}
 {%- for message in messages -%}
+{%- if message.tool_calls or message.content is not defined or message.content is none -%}
+{{- raise_exception('a message must have content, and no tool_calls, for which this template has no place') -}}
+{%- endif -%}
 {{- '<|im_start|>' + message.role + '\\n' + parts(message.content) + '<|im_end|>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}

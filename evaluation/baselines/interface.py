@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from transformers import BatchFeature
 
-# What ARRCOCProcessor adds for the allocator, which the language model does not read.
-ALLOCATOR_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
+from arrcoc.configuration_arrcoc import OWN_INPUTS
 
 
 class BudgetTooSmall(ValueError):
@@ -76,7 +75,7 @@ def full_prompt(processor, examples, **processor_kwargs) -> BatchFeature:
     """`prompt` with every visual token, for any processor and for stock models too."""
     budget = {"token_budget": "full"} if hasattr(processor, "token_budget") else {}
     inputs = prompt(processor, examples, **budget, **processor_kwargs)
-    for name in ALLOCATOR_INPUTS:
+    for name in OWN_INPUTS:
         inputs.pop(name, None)
     return inputs
 

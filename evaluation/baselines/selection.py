@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from transformers import BatchFeature
 
+from arrcoc.configuration_arrcoc import OWN_INPUTS
 from arrcoc.placement import merged_grids
-from evaluation.baselines.interface import ALLOCATOR_INPUTS, Prepared, prompt
+from evaluation.baselines.interface import Prepared, prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ def encode(model, processor, examples, budgets) -> Encoded:
     """The prompts with `budgets` placeholders ("full" for all), and every picture's vision features."""
     inputs = prompt(processor, examples, token_budget=budgets).to(model.device)
     vision = model.model.encode(inputs.pop("pixel_values"), inputs["image_grid_thw"])
-    asked = {name: inputs.pop(name) for name in ALLOCATOR_INPUTS if name in inputs}
+    asked = {name: inputs.pop(name) for name in OWN_INPUTS if name in inputs}
     merge = model.config.vision_config.spatial_merge_size
     grids = [grid[1:] for grid in merged_grids(inputs["image_grid_thw"], merge)]
     counts = (inputs["input_ids"] == model.config.image_token_id).sum(-1).tolist()
