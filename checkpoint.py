@@ -1,5 +1,7 @@
 """Loading, and whether what was loaded is whole: transformers only warns of tensors that a checkpoint lacks."""
 
+from typing import Any
+
 import torch
 from safetensors import SafetensorError
 from torch import nn
@@ -56,6 +58,8 @@ def check_loaded(model: nn.Module, info: dict):
 class LoadingMixin:
     """How the model loads, and its base model alone."""
 
+    config_class: Any  # what both have
+
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
         """Loads our own folder or a stock Qwen3-VL checkpoint, and refuses one that is incomplete or not finite. A stock `config`
@@ -72,9 +76,8 @@ class LoadingMixin:
                 config.to_dict() | {"model_type": cls.config_class.model_type}, **held
             )
         try:
-            model, info = super().from_pretrained(
-                pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
-            )
+            load = super().from_pretrained  # type: ignore[misc]
+            model, info = load(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
         except SafetensorError as error:
             raise ValueError(
                 f"the weights of {pretrained_model_name_or_path} can't be read ({error}); a file of them is cut off or "
