@@ -92,7 +92,7 @@ def usable_device(parser: argparse.ArgumentParser, device: str) -> str:
 
 def check_out(parser: argparse.ArgumentParser, out: Path, columns: Sequence[str]):
     """Makes the folder of the files that begin with `out`; ends the program where that is not possible, or OUT.csv would replace
-    a table that does not begin with `columns`, which is another command's."""
+    a table that does not begin with `columns`, which is another command's, or OUT.png a picture that no run stands beside."""
     if out.is_dir():
         parser.error(f"--out {out} is a folder; pass the files' common beginning, such as {out}/NAME")
     try:
@@ -109,6 +109,9 @@ def check_out(parser: argparse.ArgumentParser, out: Path, columns: Sequence[str]
             began = file.readline()
         if began.strip() and not began.startswith(",".join(columns)):
             parser.error(f"{table} is another command's table and would be overwritten; pass another --out")
+    picture, records = (out.with_name(out.name + ending) for ending in (".png", ".jsonl"))
+    if picture.exists() and not table.is_file() and not records.is_file():
+        parser.error(f"{picture} is no chart of an earlier run and would be overwritten; pass another --out")
 
 
 def load_data(parser: argparse.ArgumentParser, options: argparse.Namespace):

@@ -580,6 +580,16 @@ def test_a_command_does_not_overwrite_the_table_of_another(main, other, command,
     assert (tmp_path / "mine.csv").read_text() == theirs
 
 
+def test_a_picture_of_the_user_is_not_overwritten(command, tmp_path, capsys):
+    (tmp_path / "mine.png").write_bytes(b"a page")
+    with pytest.raises(SystemExit):
+        command("--methods", "random", "--budgets", "4", out=tmp_path / "mine")
+    assert (
+        "mine.png is no chart of an earlier run and would be overwritten; pass another --out" in capsys.readouterr().err
+    )
+    assert (tmp_path / "mine.png").read_bytes() == b"a page"
+
+
 def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loading, "load_model", lambda *args: pytest.fail("the model was loaded"))
     (tmp_path / "file").write_text("")

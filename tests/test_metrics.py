@@ -31,6 +31,12 @@ def test_exact_match_ignores_case_and_white_space():
     assert exact_match("", ["Gate F4"]) == 0
 
 
+@pytest.mark.parametrize("metric", [exact_match, anls, relaxed_accuracy])
+def test_an_accent_counts_the_same_apart_from_its_letter(metric):
+    assert metric("café", ["cafe\u0301"]) == metric("cafe\u0301", ["café"]) == 1.0
+    assert metric("cafe", ["café"]) < 1
+
+
 def test_edit_distance():
     assert edit_distance("kitten", "sitting") == edit_distance("sitting", "kitten") == 3
     assert edit_distance("", "abc") == 3

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
-from arrcoc.checkpoint import STAGE_1
+from arrcoc.checkpoint import RESTORER, STAGE_1
 from publishing import staging
 from training import allocator as files
 from training import average, train_allocator
@@ -134,11 +134,14 @@ def test_the_mean_of_allocators_and_the_stage_1_of_another(train, base, tmp_path
     parts = [train(tmp_path / str(seed), "--seed", seed, steps=2) for seed in range(3)]
     mean = load_file(average.main([*map(str, parts[:2]), "--early", str(parts[2]), "--out", str(tmp_path / "mean")]))
     one, other, third = map(load_file, parts)
-    stage_1 = {name for name in mean if name.startswith(STAGE_1)}
+    stage_1 = {name for name in mean if name.startswith((*STAGE_1, *RESTORER))}
     assert 0 < len(stage_1) < len(mean)
     for name, tensor in mean.items():
         assert torch.allclose(tensor, third[name] if name in stage_1 else (one[name] + other[name]) / 2), name
     load_allocator(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), tmp_path / "mean")
+    trained = tmp_path / "0" / "checkpoint-2" / "trained.safetensors"
+    with pytest.raises(ValueError, match="is no allocator; pass allocator"):
+        average.average([trained, trained], tmp_path / "none")
     blind = train(tmp_path / "blind", "--set", "diversity=0.1", steps=2)
     with pytest.raises(SystemExit):
         average.main([str(parts[0]), str(blind), "--out", str(tmp_path / "none")])
@@ -416,8 +419,36 @@ def test_the_teacher_of_top_layers_is_the_base(tiny_config, new_model):
 
 def test_top_layers_of_a_bfloat16_base_need_autocast(capsys):
     with pytest.raises(SystemExit):
-        train_allocator.parse(["--phase", "2", "--adapt", "top", "--base-dtype", "bfloat16"])
+        train_allocator.parse(["--phase", "2", "--adapt", "top", "--base-dtype", "bfloat16", "--signals", "lm"])
     assert "pass --bf16 too" in capsys.readouterr().err
+
+
+def test_phase_2_needs_a_signal_that_reaches_the_language_model(capsys):
+    for signals in ([], ["--signals", "evidence,distill_attention"]):
+        with pytest.raises(SystemExit):
+            train_allocator.parse(["--phase", "2", *signals])
+        assert "does not reach; add one of its answers, such as lm=1" in capsys.readouterr().err
+    assert train_allocator.parse(["--phase", "2", "--signals", "evidence,lm"]).phase == 2
+
+
+def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, capsys):
+    shutil.copytree(pages, tmp_path / "unmarked")
+    metadata = next((tmp_path / "unmarked").glob("metadata.*"))
+    rows = [json.loads(line) for line in metadata.read_text().splitlines()]
+    metadata.write_text("".join(json.dumps(row | {"evidence": []}) + "\n" for row in rows))
+    options = ("--signals", "evidence", "--data", tmp_path / "unmarked")
+    train(tmp_path / "out", *options, steps=2)
+    assert "--signals evidence found nothing to learn from" in capsys.readouterr().err
+    train(tmp_path / "marked", "--signals", "evidence", steps=2)
+    assert "nothing to learn from" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"])
+def test_a_damaged_checkpoint_is_refused_by_its_name(train, tmp_path, name):
+    train(tmp_path, steps=2)
+    (tmp_path / "checkpoint-2" / name).write_bytes(b"")
+    with pytest.raises(SystemExit, match=rf"checkpoint-2/{name} is damaged.*delete this checkpoint"):
+        train(tmp_path, "--resume")
 
 
 def test_the_allocator_file_is_refused_where_it_does_not_belong(tiny_config, new_model, tmp_path):

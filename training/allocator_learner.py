@@ -61,6 +61,7 @@ class AllocatorLearner(nn.Module):
         self.untuned: dict[int, nn.Module] = {}  # the base's own of those that have no adapter beside them, by number
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
+        self.was_taught = False  # whether any batch so far had something to learn from
         self.needs = signals.needs(weights)
         self.train()
 
@@ -120,7 +121,9 @@ class AllocatorLearner(nn.Module):
             compute = self._page_losses if "pages" in batch else self._example_losses
             losses = compute(batch, finds)
         total = sum(self._weight(name) * loss for name, loss in losses.items())
-        if not isinstance(total, torch.Tensor) or not total.requires_grad:
+        teaches = isinstance(total, torch.Tensor) and total.requires_grad
+        self.was_taught |= teaches
+        if not teaches:
             # nothing in this batch teaches anything, such as one without evidence
             total = total + sum(p.sum() for p in self.parameters() if p.requires_grad) * 0.0
         return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}

@@ -13,7 +13,7 @@ from training.adapt import ADAPTS
 from training.allocator_batches import SHARES
 from training.metrics_file import OPTIONS
 from training.scorers import SCORERS
-from training.signals import LAYER_SIGNALS, SIGNALS, parse_signals
+from training.signals import LAYER_SIGNALS, SIGNALS, needs, parse_signals
 
 LAYER_SCORERS = ("arrcoc", "query_blind")  # those that are the allocator's layer
 # Of transformers' schedules those that need no arguments of their own and no evaluation.
@@ -108,6 +108,11 @@ def _check_scorer(options: argparse.Namespace) -> None:
     if scorer != "arrcoc" and options.export:
         raise ValueError(
             f"--export writes a model that is asked questions, and {scorer} is measured as a baseline; leave it out"
+        )
+    if options.phase == 2 and not {"student", "soft"} & needs(parse_signals(options.signals)):
+        raise ValueError(
+            f"--phase 2 trains the language model, which --signals {options.signals} does not reach; add one of its answers, "
+            "such as lm=1 or distill_answer=1"
         )
     if scorer in LAYER_SCORERS:
         return

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ TRAINED = "trained.safetensors"
 METRICS = "metrics.jsonl"
 # Trainer's; a sharded run has a folder optimizer_0, several processes have rng_state_0.pth and so on.
 _STATES = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
+_INSTEAD = "delete this checkpoint to go on from the one before, or pass another --out"
 _UNDECAYED = ("gate", "glimpse", "bias", "norm")
 
 
@@ -76,23 +78,31 @@ def read_checkpoint(learner: nn.Module, checkpoint: str | Path) -> tuple[dict[st
                 "with, or pass another --out"
             )
     check_parameters(learner, tensors, checkpoint)
-    return tensors, json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"]
+    try:
+        step = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{checkpoint}/trainer_state.json is damaged ({error}); {_INSTEAD}") from error
+    return tensors, step
 
 
 def check_resumable(checkpoint: str | Path, processes: int = 1) -> None:
     """Refuses a checkpoint that `processes` can't go on from to the same result.
 
     Raises:
-        ValueError: the state of the optimiser, of the schedule or of the random numbers is missing, or the run had another
-            number of processes, each of which drew its share of the pages.
+        ValueError: the state of the optimiser, of the schedule or of the random numbers is missing or damaged, or the run had
+            another number of processes, each of which drew its share of the pages.
     """
     held = [path.name for path in Path(checkpoint).iterdir()]
     lacking = [name for name in _STATES if not any(other.startswith(name.split(".")[0]) for other in held)]
     if lacking:
         raise ValueError(
-            f"{checkpoint} has no {lacking[0]}, without which a resumed run comes to another result; put it back, delete this "
-            "checkpoint to go on from the one before, or pass another --out"
+            f"{checkpoint} has no {lacking[0]}, without which a resumed run comes to another result; put it back, or {_INSTEAD}"
         )
+    starts = tuple(name.split(".")[0] for name in _STATES)
+    states = [path for path in Path(checkpoint).iterdir() if path.name.startswith(starts) and path.is_file()]
+    damaged = [path.name for path in states if not zipfile.is_zipfile(path)]  # as torch.save writes
+    if damaged:
+        raise ValueError(f"{checkpoint}/{damaged[0]} is damaged; {_INSTEAD}")
     began = sum(name.startswith("rng_state") for name in held)
     if began != processes:
         raise ValueError(

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import torch
 
-from arrcoc.checkpoint import STAGE_1
+from arrcoc.checkpoint import RESTORER, STAGE_1
 from training.allocator import read_tensors, write_tensors
 
 
 def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
-    """Writes the mean of the tensors of `paths` to `out`, with those of stage 1 taken from `stage_1` if it is given.
+    """Writes the mean of the tensors of `paths` to `out`, with those of stage 1, and of the restorer that reads it, taken from `stage_1` if it
+    is given.
 
     Raises:
         ValueError: a file is missing or damaged, or of another base, other dials or another form than the first.
@@ -21,6 +22,10 @@ def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
     """
     files = [(path, *read_tensors(path)) for path in [*paths, *([stage_1] if stage_1 else [])]]
     _, first, metadata = files[0]
+    if "kind" not in metadata:
+        raise ValueError(
+            f"{paths[0]} is no allocator; pass allocator.safetensors of a run, not a checkpoint's or a model's tensors"
+        )
     for path, tensors, other in files:
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         if other != metadata or shapes != {name: tensor.shape for name, tensor in first.items()}:
@@ -33,7 +38,7 @@ def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
         name: torch.stack([tensors[name].float() for _, tensors, _ in files[: len(paths)]]).mean(0) for name in first
     }
     if stage_1:
-        mean |= {name: tensor for name, tensor in files[-1][1].items() if name.startswith(STAGE_1)}
+        mean |= {name: tensor for name, tensor in files[-1][1].items() if name.startswith((*STAGE_1, *RESTORER))}
     write_tensors(out, {name: tensor.to(first[name].dtype) for name, tensor in mean.items()}, metadata)
     return out
 
@@ -42,7 +47,7 @@ def main(arguments: list[str] | None = None) -> Path:
     """Command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("allocators", nargs="+", type=Path, help="allocator.safetensors files")
-    parser.add_argument("--early", type=Path, help="take what stage 1 alone has from this one")
+    parser.add_argument("--early", type=Path, help="take stage 1 alone, and the restorer that reads it, from this one")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     try:

@@ -19,5 +19,5 @@ def cut_after(path: Path, step: int) -> None:
 def _step_of(line: str) -> int | None:
     try:
         return json.loads(line)["step"]
-    except json.JSONDecodeError:
+    except (ValueError, TypeError, KeyError):
         return None

@@ -245,6 +245,12 @@ def main(arguments: list[str] | None = None) -> Path:
         except (FloatingPointError, OSError) as error:  # they say what is whole
             raise SystemExit(f"error: {error}") from error
         step = trainer.state.global_step
+        if not learner.was_taught:
+            print(
+                f"warning: --signals {options.signals} found nothing to learn from in {', '.join(options.data)}, so nothing has "
+                "changed; give the data what they read, such as evidence boxes, or pass other signals",
+                file=sys.stderr,
+            )
     path = finish(trainer, processor, options)
     if trainer.args.should_save:
         print(json.dumps({"out": str(path), "steps": step, "seconds": round(seconds, 1)}))

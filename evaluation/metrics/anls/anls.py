@@ -1,5 +1,7 @@
 """Average normalised Levenshtein similarity: how near an answer's spelling comes to a reference's."""
 
+import unicodedata
+
 import datasets
 import evaluate
 
@@ -25,14 +27,18 @@ def anls(prediction: str, references, threshold: float = THRESHOLD) -> float:
 
     Source: Biten et al. 2019, "Scene Text Visual Question Answering", equation 1.
     """
-    prediction = " ".join(prediction.lower().split())
+    prediction = _normalise(prediction)
     best = 0.0
     for reference in references:
-        reference = " ".join(reference.lower().split())
+        reference = _normalise(reference)
         distance = edit_distance(prediction, reference) / max(len(prediction), len(reference), 1)
         if distance < threshold:
             best = max(best, 1 - distance)
     return best
+
+
+def _normalise(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).lower().split())
 
 
 class ANLS(evaluate.Metric):

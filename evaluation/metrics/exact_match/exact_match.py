@@ -1,12 +1,14 @@
 """Share of answers that equal one of their references, but for case and white space."""
 
+import unicodedata
+
 import datasets
 import evaluate
 
 
 def normalise(text: str) -> str:
-    """`text` without case, outer white space and repeated white space."""
-    return " ".join(text.lower().split())
+    """`text` without case, outer white space and repeated white space, accents as parts of their letters (Unicode's form NFC)."""
+    return " ".join(unicodedata.normalize("NFC", text).lower().split())
 
 
 def exact_match(prediction: str, references) -> float:

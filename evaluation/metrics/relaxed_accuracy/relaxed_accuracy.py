@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 
 import datasets
 import evaluate
@@ -44,9 +45,13 @@ def relaxed_accuracy(prediction: str, references, tolerance: float = TOLERANCE) 
             # One part in 10^9 more, so that 95 against 100 does not depend on rounding.
             if abs(number - target) <= tolerance * abs(target) * (1 + 1e-9):
                 return 1.0
-        elif " ".join(prediction.lower().split()) == " ".join(reference.lower().split()):
+        elif _normalise(prediction) == _normalise(reference):
             return 1.0
     return 0.0
+
+
+def _normalise(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).lower().split())
 
 
 class RelaxedAccuracy(evaluate.Metric):
