@@ -13,8 +13,8 @@ from training.allocator import read_tensors, write_tensors
 
 
 def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
-    """Writes the mean of the tensors of `paths` to `out`, with those of stage 1, and of the restorer that reads it, taken from `stage_1` if it
-    is given.
+    """Writes the mean of the tensors of `paths` to `out`; those of stage 1, and of the restorer that reads it, are taken from
+    `stage_1` if it is given.
 
     Raises:
         ValueError: a file is missing or damaged, or of another base, other dials or another form than the first.
