@@ -32,6 +32,8 @@ _QUERY_MULTIPLE = 32
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
 _SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
 _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
+# What says behind a question how to answer it: a last line, or what follows the question mark.
+_INSTRUCTION = re.compile(r"(?:\s*\n\s*|(?<=\?)\s+)(?:please\s+)?(?:answer|respond|reply)\b[^?\n]*\Z", re.IGNORECASE)
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000.*?\U000f0001")
@@ -249,7 +251,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
                 own = [body for turn, body in asking if turn.start() <= image.start() < turn.end()]
                 before = [body for turn, body in by_user if turn.start() < image.start()]
                 nearest = (own or before[-1:] or [last])[0]
-                questions.append(nearest if self.question_turn == "image" else last)
+                questions.append(_without_instruction(nearest if self.question_turn == "image" else last))
         return questions
 
     def _tokenize_questions(self, questions: list[str]) -> dict[str, torch.Tensor]:
@@ -319,6 +321,12 @@ def _refuse_misspelt(names):
         if close or "budget" in name:
             meant = close[0] if close else "token_budget"
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
+
+
+def _without_instruction(question: str) -> str:
+    """`question` without what closes it to say how to answer, as benchmarks do: no cell of the picture is about that."""
+    asked = _INSTRUCTION.sub("", question)
+    return asked if "?" in asked else question
 
 
 def _refuse_halves(text):

@@ -206,6 +206,27 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
     assert questions(own, own(images=[page()] * images, text=text, token_budget=4, return_tensors="pt")) == image_turn
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("What is the total?\nAnswer the question using a single word or phrase.", "What is the total?"),
+        ("What is the total? Please answer in one word.", "What is the total?"),
+        ("Which is it?\nA. red\nB. blue\nAnswer with the option's letter.", "Which is it?\nA. red\nB. blue"),
+        ("Question: What is the total?\nAnswer:", "Question: What is the total?"),
+        ("Read the page.\nAnswer the question on it.", None),
+        ("What is it? Answer me: what is the total?", None),
+        ("What is the\nanswer to 5?", None),
+        ("Is the total here? Answers stand below, read the first.", None),
+    ],
+)
+def test_how_to_answer_is_no_part_of_the_question(processor, page, said, asked):
+    """The prompt keeps it; the allocator, which looks for what is asked, does not read it."""
+    inputs = processor(text=f"<|im_start|>user\n{IMAGE}{said}<|im_end|>\n", images=page(), return_tensors="pt")
+    assert said in processor.decode(inputs["input_ids"][0])
+    (ids,), (mask,) = inputs["query_input_ids"], inputs["query_attention_mask"]
+    assert processor.tokenizer.decode(ids[mask.bool()]) == (said if asked is None else asked)
+
+
 def test_questions_of_a_batch_go_to_its_own_images(processor, page):
     text = [turn("user", IMAGE + "first?"), turn("user", "no image"), turn("user", IMAGE * 2 + "third?")]
     inputs = processor(images=[page()] * 3, text=text, token_budget=4, padding=True, return_tensors="pt")
