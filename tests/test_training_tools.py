@@ -147,7 +147,7 @@ def test_pages_are_written_into_a_new_folder_alone(said, tmp_path):
 
 def test_a_folder_is_not_taken_for_a_file(said, tmp_path):
     one = tmp_path / "one"
-    write_tensors(one, {"weight": torch.ones(2)}, {})
+    write_tensors(one, {"weight": torch.ones(2)}, {"kind": "arrcoc allocator"})
     told = said(average.main, one, "--out", tmp_path)
     assert f"{tmp_path} is a folder; pass a file to write, such as {tmp_path}/allocator.safetensors" in told
     assert "free some space" not in told
