@@ -10,7 +10,7 @@ import pytest
 from tests.small_archive import archive_files, tar_of
 from training.data import DataError, load_examples
 from training.data.document_content import LIST, MIXED, PAIRS, RECORDS, TEXT, Block, Content, Text
-from training.data.document_page import LAYOUTS, Page
+from training.data.document_page import LAYOUTS, VARIED_LAYOUTS, Page
 from training.data.document_records import KINDS, make_records
 from training.data.document_sentences import SENTENCES
 from training.data.document_values import Values
@@ -25,6 +25,7 @@ from training.world.fonts import HELD_OUT_FONTS
 
 PHRASES = ("Oak gate", "Lilac", "Red sea")
 TABLE = Table(("Name", "Points"), (("Ada", "117"), ("Ben", "27"), ("Cleo", "327"), ("Dora", "44")))
+EVERY_LAYOUT = sorted({one for group in (LAYOUTS, VARIED_LAYOUTS) for layouts in group.values() for one in layouts})
 LINES = [(Text("Ada Ba"), Text("11")), (Text("Ben", True), Text("22", True)), (Text("Cleo"), Text("33"))]
 
 
@@ -39,12 +40,13 @@ def contents(count: int = 150) -> list[Content]:
 
 def page_of(layout: str, lines=LINES, seed: int = 0, room=(192, 256)) -> Page:
     """The lines in one layout."""
-    (shape,) = [shape for shape, layouts in LAYOUTS.items() if layout in layouts][:1]
+    varied = layout == "tiles"
+    (shape,) = [shape for shape, layouts in (VARIED_LAYOUTS if varied else LAYOUTS).items() if layout in layouts][:1]
     for number in range(seed, 400):
         random = Random(number)
         style = pick_style(random, ("dejavu", "roboto", "lato"), (10, 12), "a1")
         content = Content("", Text("A title", True), [Block(shape, list(lines))])
-        page = Page(content, style, room, random)
+        page = Page(content, style, room, random, varied)
         if page.layouts == [layout]:
             return page
     raise AssertionError(f"no page was drawn {layout}")
@@ -270,7 +272,7 @@ def test_a_block_without_room_leaves_nothing_behind():
     assert len(page.layouts) == 1
 
 
-@pytest.mark.parametrize("layout", sorted({layout for layouts in LAYOUTS.values() for layout in layouts}))
+@pytest.mark.parametrize("layout", EVERY_LAYOUT)
 def test_the_box_holds_a_texts_ink_in_every_layout(layout):
     """Two pages that differ in one text alone differ inside of its box alone."""
     page = page_of(layout)
@@ -285,7 +287,7 @@ def test_the_box_holds_a_texts_ink_in_every_layout(layout):
     assert page.box(text) is None
 
 
-@pytest.mark.parametrize("layout", sorted({layout for layouts in LAYOUTS.values() for layout in layouts}))
+@pytest.mark.parametrize("layout", EVERY_LAYOUT)
 def test_texts_never_cross_and_stay_on_the_page(layout):
     many = [(Text(f"Name {number}"), Text(f"{number}7.50")) for number in range(40)]
     lines = {text for line in many for text in line}
@@ -332,6 +334,46 @@ def test_the_answer_and_what_is_named_stand_once_on_the_picture(small):
             assert np.ptp(inside.sum(-1)) > 60
 
 
+def test_varied_pages_have_values_in_every_place_and_larger():
+    """Above, below and before their labels, and always nearer to these than to others."""
+    places, grown = set(), 0
+    for seed in range(60):
+        page = page_of("tiles", LINES, 5 * seed)
+        placed = {one.text: one for one in page.placed}
+        for label, value in LINES:
+            if label in placed:
+                one, other = placed[label], placed[value]
+                places.add(
+                    ("above", "below")[one.y < other.y] if abs(one.x - other.x) < abs(one.y - other.y) else "beside"
+                )
+                grown += other.font.size > one.font.size + 3
+                top, bottom = sorted((one.y, other.y))
+                others = [box.y for text, box in placed.items() if text not in (label, value) and box.y > bottom]
+                assert not others or one.y == other.y or min(others) - bottom >= 0.6 * (bottom - top)
+    assert places == {"above", "below", "beside"}
+    assert grown > 20
+
+
+def test_varied_pages_are_asked_in_more_ways(small):
+    plain, varied = (load_documents(str(small), "train", 3, pages=150, varied=varied) for varied in (False, True))
+    assert {one.family for one in varied} == {one.family for one in plain}
+
+    def share(found, holds) -> float:
+        return sum(map(holds, found)) / len(found)
+
+    for holds in (
+        lambda one: one.answers[0].isupper() and one.answers[0].isalpha(),
+        lambda one: one.question.isupper() and len(one.question) > 12,
+        lambda one: "please" in one.question.lower() or "page," in one.question.lower(),
+        lambda one: any(mark in one.question for mark in '"“\u2018'),
+    ):
+        assert share(varied, holds) > share(plain, holds) + 0.01
+    for one in varied:
+        content = one.picture.made()[0]
+        shown = {text.text for line in content.lines for text in line} | {content.title and content.title.text}
+        assert one.answers[0] in shown, "what is in capitals is answered so"
+
+
 def test_counts_are_kept(small):
     assert len(load_examples(f"documents:{small}?pages=9", limit=5)) == 5
     pages = [one.picture for one in load_documents(str(small), pages=7, questions=2)]
@@ -347,6 +389,7 @@ def test_counts_are_kept(small):
         ("?pages=0", "no count"),
         ("?page=12", "rows x columns"),
         ("?together=3", "no option"),
+        ("?varied=2", "neither yes nor no"),
     ],
 )
 def test_what_can_not_be_drawn_is_refused(small, options, problem):

@@ -7,6 +7,7 @@ from random import Random
 from PIL import Image, ImageDraw, ImageFont
 
 from training.data.document_content import Block, Content, Text
+from training.data.document_variety import Tiles
 from training.data.examples import Box
 from training.data.table_reasoning import numbers_in
 from training.data.table_style import TableStyle, width_of
@@ -20,6 +21,7 @@ LAYOUTS = {
     "text": ("prose", "bubbles", "bullets"),
     "bar": ("apart", "beside"),
 }
+VARIED_LAYOUTS = {"pairs": ("tiles",) * 6, "rows": ("tiles",) * 3}  # of varied pages, besides
 _MARKS = (".", ",", ":", "!", "?")
 
 
@@ -35,10 +37,12 @@ class Placed:
 
 class Page:
     """Places those of a content's lines that fit on a page of (height, width) pixels; `placed` holds them, `shapes` what is drawn
-    behind them, `layouts` how each block stands."""
+    behind them, `layouts` how each block stands. `varied` pages have tiles, too."""
 
-    def __init__(self, content: Content, style: TableStyle, room: tuple[int, int], random: Random):
-        self.style, self.random, (self.height, self.width) = style, random, room
+    def __init__(
+        self, content: Content, style: TableStyle, room: tuple[int, int], random: Random, varied: bool = False
+    ):
+        self.varied, self.style, self.random, (self.height, self.width) = varied, style, random, room
         self.margin = random.randint(2, 12)
         self.gap = random.randint(4, 14)  # between the texts of a line
         self.step = style.line() + style.pad_y + random.randint(0, 3)  # from line to line
@@ -55,7 +59,7 @@ class Page:
 
     def _block(self, block: Block) -> None:
         """Places a block in one of its layouts, the first that has room for any of it."""
-        ways = [*LAYOUTS[block.shape]]
+        ways = [*LAYOUTS[block.shape], *(VARIED_LAYOUTS.get(block.shape, ()) if self.varied else ())]
         self.random.shuffle(ways)
         said = block.lines[block.shape == "headed" :]  # headers alone say nothing
         needed = {text for line in said for text in line}
@@ -183,6 +187,25 @@ class Page:
                 self.shapes.append(("box", (left, self.top, left + width - 4, self.top + high - 3)))
                 for number, text in enumerate(texts):
                     self.placed.append(Placed(text, left + 4, self.top + 2 + number * self.step, self._font(text)))
+            self.top += high
+
+    def _tiles(self, lines) -> None:
+        """Side by side in tiles, each a value and its label in sizes of their own; one that is too wide is left out."""
+        tiles = Tiles.pick(self.style, self.random)
+        wide = (self.width - 2 * self.margin) // tiles.across
+        for first in range(0, len(lines), tiles.across):
+            row = [tiles.place(texts, self.style.body()) for texts in lines[first : first + tiles.across]]
+            high = max(high for _, _, high in row) + tiles.below
+            if self.top + high > self.height:
+                break
+            for place, (texts, width, _) in enumerate(row):
+                left = self.margin + place * wide
+                if width > wide - 6:
+                    continue
+                if tiles.framed:
+                    self.shapes.append(("box", (left, self.top, left + wide - 4, self.top + high - 2)))
+                left += 3 + ((wide - 6 - width) // 2 if tiles.middle else 0)
+                self.placed += [Placed(text, left + x, self.top + y, font) for text, font, x, y in texts]
             self.top += high
 
     def _bars(self, lines) -> None:

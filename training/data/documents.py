@@ -14,6 +14,7 @@ from PIL import Image
 from training.data.check import DataError
 from training.data.document_content import Content, Text
 from training.data.document_page import Page, room_of
+from training.data.document_variety import recased, reworded
 from training.data.document_writing import make_content, phrases_of
 from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Table, read_archive
@@ -36,13 +37,16 @@ class _Drawing:
     split: str
     seed: int
     page_cells: tuple[int, int]
+    varied: bool
 
     def made(self) -> tuple[Content, Page]:
         random = Random(self.seed)
         rows = self.page_cells[0] * CELL // _SIZES[0]
         content = make_content(random, self.tables, self.phrases, max(random.randint(3, rows), random.randint(3, rows)))
+        if self.varied:
+            content = reworded(recased(content, random), random)
         style = self._style(random, content)
-        return content, Page(content, style, room_of(self.page_cells, style), random)
+        return content, Page(content, style, room_of(self.page_cells, style), random, self.varied)
 
     def _style(self, random: Random, content: Content) -> TableStyle:
         texts = "".join(text.text for line in content.lines for text in line)
@@ -66,6 +70,7 @@ def load_documents(
     pages: int = 1000,
     page_cells: tuple[int, int] = (12, 16),
     questions: int = 8,
+    varied: bool = False,
     limit: int | None = None,
     skip_bad: bool = False,
 ) -> Examples:
@@ -74,6 +79,8 @@ def load_documents(
     Args:
         path: of WikiTableQuestions, as `read_archive` takes it.
         page_cells: (rows, columns) of 16 x 16 pixels.
+        varied: values also stand above, below and before their labels, larger than these, texts also in capitals, and more is
+            asked in more ways, as `training.data.document_variety` has them.
         limit: at most so many examples; all those of a page, but for the last page that is taken.
         skip_bad: leave bad questions and tables of the archive out instead of refusing; `left_out` counts them.
 
@@ -92,7 +99,7 @@ def load_documents(
         raise DataError(f"{path} has no table of split={split!r}")
     phrases, found = phrases_of(tables), Examples()
     for number in range(pages):
-        drawing = _Drawing(tables, phrases, split, stable_hash(f"document {split} {seed} {number}"), page_cells)
+        drawing = _Drawing(tables, phrases, split, stable_hash(f"document {split} {seed} {number}"), page_cells, varied)
         found += _examples(drawing, questions, f"documents/{split}/{seed}/{number}")
         if limit is not None and len(found) >= limit:
             break

@@ -155,10 +155,12 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
 def _documents(
     place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool
 ) -> Examples:
-    _only(options, ("page", "pages", "questions"))
+    _only(options, ("page", "pages", "questions", "varied"))
     chosen = {name: _number(name, options[name]) for name in ("pages", "questions") if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
+    if "varied" in options:
+        chosen["varied"] = _flag("varied", options["varied"])
     return load_documents(place, split, seed, limit=limit, skip_bad=skip_bad, **chosen)
 
 

@@ -251,6 +251,6 @@ def _lookup(table: Table, context: str, options: TableOptions, split: str, salt:
     random = Random(stable_hash(f"lookup {salt} {context}"))
     found = lookup_task(table, random)
     if found is None:
-        return []
+        return "no look-up that names one row"
     drawing = _Drawing(found[1], options, split, random.getrandbits(48))
     return _examples(drawing, found[0], f"wikitables/{context}#{salt}")
