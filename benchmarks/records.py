@@ -65,7 +65,7 @@ def settings_of(condition: Condition, methods, repeats: int, decode_tokens: int,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "code": code_fingerprint(Path(__file__).parent),
+        "code": code_fingerprint("benchmarks", "evaluation"),
     }
 
 

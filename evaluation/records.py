@@ -102,11 +102,12 @@ class Records:
             self._keep(answer)
 
 
-def code_fingerprint(package: Path) -> str:
-    """Hash of the model's code and of all Python files of `package`, as hexadecimal text."""
+def code_fingerprint(*packages: str) -> str:
+    """Hash of the model's code and of all Python files of `packages`, folders beside this one, as hexadecimal text."""
     ours = Path(arrcoc.__file__).parent  # which another copy of the repository may have installed
     code = b"".join((ours / name).read_bytes() for name in CODE_FILES)
-    code += b"".join(path.read_bytes() for path in sorted(package.rglob("*.py")))
+    beside = Path(__file__).parents[1]
+    code += b"".join(path.read_bytes() for package in packages for path in sorted((beside / package).rglob("*.py")))
     return hashlib.sha256(code).hexdigest()[:16]
 
 
@@ -122,11 +123,13 @@ def model_fingerprint(model) -> str:
 
 
 def processor_fingerprint(processor) -> str:
-    """Hash of what decides which pixels and texture a model sees of a picture, as hexadecimal text."""
+    """Hash of what decides which pixels, texture and tokens a model sees of a picture and a question, as hexadecimal text."""
     images = getattr(processor, "image_processor", None)
     settings = {} if images is None else images.to_dict()
     named = {name: value for name, value in settings.items() if value is not None and name not in _CLASSES}
-    named["texture_size"] = getattr(processor, "texture_size", None)
+    named |= {name: getattr(processor, name, None) for name in ("texture_size", "chat_template")}
+    fast = getattr(getattr(processor, "tokenizer", None), "backend_tokenizer", None)
+    named["tokenizer"] = None if fast is None else fast.to_str()
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -117,7 +117,7 @@ def header_of(options: argparse.Namespace, model, processor, examples, facts: Se
         "processor": processor_fingerprint(processor),
         "baseline_weights": loading.weights_fingerprint(options.baseline_weights, options.methods),
         "data_content": data_fingerprint(examples, [fact.picture for fact in facts]),
-        "code": code_fingerprint(Path(__file__).parent),
+        "code": code_fingerprint("evaluation", "training"),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }

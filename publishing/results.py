@@ -12,6 +12,7 @@ from huggingface_hub import EvalResult
 from evaluation.baselines import title
 from evaluation.budgets import FULL, heading, label, parse_budgets
 from evaluation.records import model_fingerprint
+from evaluation.report import with_interval
 from publishing.files import ROOT, sha256_of
 
 OURS, ALL = "arrcoc", "all"
@@ -150,32 +151,24 @@ def comparison(result: Result, metric: str) -> str | None:
 
 def costs(result: Result) -> str | None:
     """A Markdown table of what each budget costs and keeps: a line per budget of our method."""
-    lines = []
-    for budget in result.budgets:
-        row = result.of(OURS, budget)
-        if row is None:
-            continue
-        ratio = row.get("prefill_ratio")
-        time = "" if ratio is None else f"{ratio:.2f}"
-        lines.append(
-            f"| {heading(budget)} | {row['tokens']:.0f} | {time} | {_percent(row, 'exact_match')} | "
-            f"{_percent(row, 'evidence_recall')} |"
-        )
-    if not lines:
+    rows = [(budget, row) for budget in result.budgets if (row := result.of(OURS, budget))]
+    if not rows:
         return None
-    head = "| budget | visual tokens per picture | prefill time, all tokens = 1 | exact match | evidence recall |"
-    return "\n".join([head, "|---|---|---|---|---|", *lines])
+    ratios = [row.get("prefill_ratio") for _, row in rows]
+    timed = any(ratio is not None for ratio in ratios)
+    head = ["budget", "visual tokens per picture", *["prefill time, all tokens = 1"] * timed, *TABLES.values()]
+    lines = [head, ["---"] * len(head)]
+    for (budget, row), ratio in zip(rows, ratios, strict=True):
+        time = ["" if ratio is None else f"{ratio:.2f}"] * timed
+        lines.append([heading(budget), f"{row['tokens']:.0f}", *time, *(_percent(row, metric) for metric in TABLES)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def lost(result: Result) -> str | None:
     """One sentence: what the smallest budget of the run loses against all tokens; None without both."""
-    smallest = min((row for row in result.rows if row["method"] == OURS), key=lambda row: row["tokens"], default=None)
-    whole = result.of(FULL, FULL)
+    ours = [row for row in result.rows if (row["method"], row["family"]) == (OURS, ALL)]
+    smallest, whole = min(ours, key=lambda row: row["tokens"], default=None), result.of(FULL, FULL)
     if smallest is None or whole is None:
-        return None
-    rows = [row for row in result.rows if row["budget"] == smallest["budget"] and row["method"] == OURS]
-    smallest = next((row for row in rows if row["family"] == ALL), None)
-    if smallest is None:
         return None
     return (
         f"On {result.arguments.get('data', result.path.stem)}, {smallest['tokens']:.0f} tokens a picture answer "
@@ -186,7 +179,7 @@ def lost(result: Result) -> str | None:
 def _percent(row: dict | None, metric: str) -> str:
     if row is None or row.get(metric) is None:
         return ""
-    return f"{row[metric]:.1%} ({row[metric + '_low']:.1%} to {row[metric + '_high']:.1%})"
+    return with_interval(row, metric)
 
 
 def _spent(budget: float | int | str) -> str:

@@ -1,5 +1,6 @@
 """The measurements on a tiny random model: what counts, what is written, what a killed run does, what is refused."""
 
+import copy
 import csv
 import json
 import math
@@ -21,7 +22,15 @@ from transformers import (
 from evaluation import answering, loading, report, run, swap, timing
 from evaluation.baselines import fastv, vision_selector
 from evaluation.budgets import heading, label, parse_budgets, tokens_for
-from evaluation.records import Answer, Records, RecordsMismatch, data_fingerprint, model_fingerprint
+from evaluation.records import (
+    Answer,
+    Records,
+    RecordsMismatch,
+    code_fingerprint,
+    data_fingerprint,
+    model_fingerprint,
+    processor_fingerprint,
+)
 from training import train_allocator
 from training.allocator import load_allocator, save_allocator
 from training.data import load_examples
@@ -386,7 +395,7 @@ def test_another_run_is_refused_and_restart_overwrites(command, capsys, monkeypa
     assert "seed was 1000000 and is now 7" in error
     assert "--restart" in error
     command(*SMALL, "--seed", "7", "--restart")
-    monkeypatch.setattr(run, "code_fingerprint", lambda package: "edited")
+    monkeypatch.setattr(run, "code_fingerprint", lambda *packages: "edited")
     with pytest.raises(SystemExit):
         command(*SMALL, "--seed", "7")
     assert "is now 'edited'" in capsys.readouterr().err
@@ -449,6 +458,17 @@ def test_fingerprints_see_weights_and_data(loaded, new_model, tiny_config):
     assert model_fingerprint(one) != model_fingerprint(same)
     pictures = [fact.picture for fact in facts]
     assert data_fingerprint(examples, pictures) != data_fingerprint(examples[::-1], pictures[::-1])
+
+
+def test_fingerprints_see_all_that_a_question_passes_through(loaded):
+    processor = copy.deepcopy(loaded[1])
+    before = processor_fingerprint(processor)
+    assert before == processor_fingerprint(copy.deepcopy(processor))
+    processor.chat_template += " "
+    edited = processor_fingerprint(processor)
+    processor.tokenizer.add_tokens(["zyx"])
+    assert len({before, edited, processor_fingerprint(processor)}) == 3
+    assert len({code_fingerprint(*packages) for packages in ((), ("evaluation",), ("evaluation", "training"))}) == 3
 
 
 def test_scores_and_differences_by_hand(loaded):

@@ -1,6 +1,7 @@
 """From a staged folder to the Hub and back: the contract, the card, pushing to a Hub on loopback, loading from it."""
 
 import copy
+import csv
 import io
 import json
 import os
@@ -267,6 +268,26 @@ def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
     assert "resampled by source (a picture, or a table that several pictures show)" in text
     assert "12 tokens a picture answer 50.0% of the questions as wanted, all 48 answer 75.0%" in text
     assert contract.problems_of(out) == []
+
+
+def test_a_run_of_one_source_without_timing_has_no_intervals_and_no_times(tiny_folder, tmp_path):
+    model = staging.Source(str(tiny_folder)).load(torch.float32)
+    path = run_of(tmp_path, model)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row.update(exact_match_low="", exact_match_high="", prefill_ratio="")
+        row["tokens"] = 3 if (row["method"], row["family"]) == ("arrcoc", "form") else row["tokens"]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    (found,) = results.find_results(staging.Source(str(tiny_folder)), [path], model.num_parameters())
+    assert "50.0% (no interval over one source)" in results.comparison(found, "exact_match")
+    head, _, line, *_ = results.costs(found).splitlines()
+    assert head == "| budget | visual tokens per picture | exact match | evidence recall |"
+    assert line == "| 25% | 12 | 50.0% (no interval over one source) |  |"
+    assert "12 tokens a picture answer 50.0%" in results.lost(found), "of all families, not of the smallest"
 
 
 def test_results_of_another_model_are_not_shown(tiny_folder, tiny_model, tmp_path):

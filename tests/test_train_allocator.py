@@ -381,6 +381,7 @@ def test_phase_2_trains_lora_and_exports_it_merged(train, base, tmp_path):
     saved = load_file(tmp_path / "checkpoint-4" / "trained.safetensors")
     assert any("lora_A" in name for name in saved)
     assert all("lora" in name or ".arrcoc." in name for name in saved)
+    assert not any(".restorer." in name for name in saved), "what was frozen before stays so"
     before = dict(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base).named_parameters())
     after = dict(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path / "model").named_parameters())
     differ = {name for name in after if not torch.equal(after[name], before[name]) and ".arrcoc." not in name}

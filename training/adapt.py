@@ -51,8 +51,10 @@ def _add_lora(learner, chosen, rank: int):
     numbers = "|".join(map(str, chosen))
     target = re.compile(rf".*language_model\.layers\.({numbers})\.(self_attn|mlp)\.\w+_proj").pattern
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=target)
+    trained = [parameter for parameter in learner.scorer.parameters() if parameter.requires_grad]
     wrapped = peft.get_peft_model(learner.model, config)
-    learner.scorer.requires_grad_(True)  # get_peft_model froze all that is not LoRA
+    for parameter in trained:  # get_peft_model froze all that is not LoRA
+        parameter.requires_grad_(True)
     # Not a submodule: the model with the LoRA layers in it is one already.
     object.__setattr__(learner, "adapted", wrapped)
 

@@ -29,7 +29,7 @@ DEFAULT_METHODS = ["stock", "arrcoc", "resize"]
 BUDGETS = "0.33,0.25,0.22,0.11,0.1"
 PACKAGES = ("lmms-eval", "transformers", "torch")  # whose releases stand at the head of a run's log
 FILES = "made_with.json"  # in a run's folder: the files that it read
-MODEL_FILES = ("*.safetensors", "*.json")  # of a local model
+MODEL_FILES = ("*.safetensors", "*.json", "*.jinja")  # of a local model
 TAIL = 15  # lines of a failed run's log that are shown
 
 
