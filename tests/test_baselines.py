@@ -254,6 +254,10 @@ def test_tome_merges_duplicates_first_and_weighs_by_size():
     assert groups[2] == groups[8] == groups[9]
     assert len(groups[:8].unique()) == 8
     assert len(tome.merge_similar(torch.randn(37, 5), 3, 2).unique()) == 3  # more rounds than asked for
+    angles = torch.deg2rad(torch.tensor([120.0, 140, 120, 180, 20, 120, 80]))
+    directions = torch.stack([angles.cos(), angles.sin()], -1)
+    # of equal weight, the merged ones at 120 degrees would stand nearer to 180 than to 20 and 80
+    assert tome.merge_similar(directions, 2, 5).tolist() == [1, 1, 1, 0, 1, 1, 1]
     plan = selection.plan_groups(torch.tensor([0, 0, 0, 1]), width=4)
     assert plan.stands.tolist() == [1, 3]
     assert selection.mix(plan, torch.tensor([[0.0], [1.0], [5.0], [7.0]])).flatten().tolist() == [2, 7]
@@ -266,6 +270,13 @@ def test_visionzip_keeps_the_most_attended_and_gathers_the_others():
     assert plan.kept.nonzero().flatten().tolist() == [1, 3, 5]
     assert plan.stands.tolist() == [1, 3, 4, 5]  # of the others, 0, 2, 4, 6 and 7, the middle one is 4
     assert plan.cell_token.tolist() == [2, 0, 2, 1, 2, 3, 2, 2]
+    keys = torch.tensor([[1.0, 0]]).repeat(20, 1)
+    keys[[11, 13, 15, 17]] = torch.tensor([0.0, 1])  # as the first of two contextual tokens is
+    plan = visionzip.zip_cells(torch.arange(20.0, 0, -1), keys, 13, width=5)
+    assert plan.stands.tolist() == [*range(11), 13, 17]
+    keys[17] = torch.tensor([1.0, 0])
+    plan = visionzip.zip_cells(torch.arange(20.0, 0, -1), keys, 13, width=5)
+    assert plan.cell_token[11:].tolist() == [11, 12, 11, 12, 11, 12, 12, 12, 12]
 
 
 def test_attention_received_in_the_last_block_equals_eager_attention(tiny, tiny_processor, examples, monkeypatch):
@@ -350,6 +361,7 @@ def test_oracle_keeps_the_evidence_whole_and_then_its_neighbours(tiny, tiny_proc
     assert kept[share > 0].all()
     assert int(kept.sum()) == 6
     assert oracle.evidence_cells(BOXES, (128, 96), (6, 8), 1).tolist() == [8 + 2]
+    assert oracle.evidence_cells(((32, 32, 48, 48),), (96, 96), (6, 6), 5).tolist() == [14, 8, 13, 15, 20]
     assert oracle.evidence_cells((), (128, 96), (6, 8), 5).tolist() == strided.spread(6, 8, 5).tolist()
     assert oracle.evidence_share([(0, 0, 64, 96), (32, 0, 128, 96)], (128, 96), (6, 8)).unique().tolist() == [1]
 

@@ -503,6 +503,15 @@ def test_timing_compares_with_all_tokens_and_leaves_the_processor_out(loaded):
     assert stopwatch.seconds > 0
 
 
+def test_a_ratio_is_the_median_over_rounds_of_the_same_round(loaded, monkeypatch):
+    model, processor, examples, facts = loaded
+    rounds = iter([9, 9, 1.0, 0.5, 10.0, 1.0, 2.0, 0.8])  # all tokens and ours in turn; the first round warms up
+    monkeypatch.setattr(timing, "prefill_seconds", lambda *arguments: next(rounds))
+    ratios = timing.prefill_ratios(model, processor, examples[:1], facts[:1], ["arrcoc"], [0.25], repeats=3)
+    assert ratios["arrcoc", "0.25"]["ratio"] == pytest.approx(0.4)
+    assert next(rounds, None) is None
+
+
 def test_methods_whose_time_says_nothing_are_not_timed_and_the_table_says_why(loaded):
     model, processor, examples, facts = loaded
     methods = ["arrcoc", "glimpse_prune", "vision_selector"]

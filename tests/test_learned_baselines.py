@@ -1,9 +1,11 @@
 """VisionSelector-style and GlimpsePrune-style selection: what they see, what they keep, and where their weights come from."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from evaluation.baselines import find, glimpse_prune, query_blind, supports, vision_selector
+from evaluation.baselines import find, glimpse_prune, interface, query_blind, selection, supports, vision_selector
 from evaluation.baselines.glimpse_prune import GlimpsePredictor, rotate_2d
 from evaluation.baselines.vision_selector import ImportanceScorer
 from training.allocator import base_fingerprint, load_allocator, save_allocator, save_baseline
@@ -94,6 +96,44 @@ def test_products_of_rotated_states_depend_on_the_distance_alone():
     assert torch.allclose(products[0, 5], products[6, 11], atol=1e-5)  # (0, 0) to (1, 1) as (1, 2) to (2, 3)
     assert torch.allclose(rotate_2d(query, (3, 4)).norm(dim=-1), query.norm(dim=-1), atol=1e-5)
     assert not torch.allclose(products[0, 1], products[0, 4], atol=1e-3)
+
+
+def test_the_predictor_reads_places_and_the_glimpses_state(ready, examples):
+    model, processor, _ = ready
+    torch.manual_seed(0)
+    predictor = GlimpsePredictor.for_model(model)
+    states, seen = torch.randn(12, predictor.norm.normalized_shape[0]), torch.rand(predictor.attention.in_features, 12)
+    glimpse = torch.randn_like(states[0])
+    tall, wide = (predictor._predict(states, seen, glimpse, grid) for grid in ((6, 2), (2, 6)))
+    assert not torch.allclose(tall, wide, atol=1e-5)
+    for part in (predictor.attention, predictor.state):  # leaves what the glimpse found as all that scores hang on
+        torch.nn.init.zeros_(part.weight)
+    asked = [Example(examples[0].image, question, ("1",)) for question in ("what is it?", "where is it?")]
+    whole = interface.prompt(processor, asked, token_budget="full", padding_side="right")
+    encoded = selection.encode(model, processor, asked, [4, 4])
+    first, second = predictor.scores(model, whole, encoded.inputs["image_grid_thw"], encoded.vision)
+    assert torch.allclose(first, first[:1].expand_as(first), atol=1e-5)
+    assert not torch.allclose(first, second, atol=1e-6)
+
+
+def test_a_baselines_choice_hardens_while_it_learns(ready, examples, monkeypatch):
+    model, processor, _ = ready
+    learner = AllocatorLearner(model, {"evidence": 1.0, "binarize": 0.5}, "vision_selector")
+    marked = [replace(example, evidence=((10, 10, 30, 20),)) for example in examples]
+    batch = AllocatorCollator(processor, language=False)(marked, 0)
+    given = []
+
+    def noted(*arguments):
+        given.append(arguments[5])
+        return scores_of(*arguments)
+
+    monkeypatch.setattr("training.allocator_learner.scores_of", noted)
+    losses = []
+    for learner.progress in (0.0, 0.5, 1.0):
+        losses.append(learner(**batch))
+    assert given == pytest.approx([1.0, 0.2**0.5, 0.2])
+    for progress, loss in zip((0.0, 0.5, 1.0), losses, strict=True):
+        assert torch.allclose(loss["loss"], loss["evidence"] + 0.5 * progress * loss["binarize"], atol=1e-5)
 
 
 def test_the_blind_layer_is_trained_and_run_on_the_same_question(
