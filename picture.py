@@ -5,6 +5,8 @@ import binascii
 import inspect
 import os
 from io import BytesIO
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 import torch
@@ -30,7 +32,8 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     by entry; URLs are left to the image processor, as is what is no picture at all.
 
     Args:
-        source: path, URL, base64 string, PIL image, array or tensor, or a list of these.
+        source: path, URL, base64 string, PIL image, bytes of a file, array or tensor, `{"bytes": ..., "path": ...}` as the library
+            `datasets` has a picture that it did not decode, or a list of these.
         data_format: "channels_first" or "channels_last" where the shape of an array does not tell; see `to_pil`.
         keep_arrays: leave floating-point arrays to the image processor.
 
@@ -45,8 +48,12 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
             batch = isinstance(one, list) and isinstance(entry, (np.ndarray, torch.Tensor))  # may stand beside pictures
             opened += one if batch else [one]
         return opened
+    if isinstance(source, dict) and (source.get("bytes") or source.get("path")):
+        source = source.get("bytes") or source["path"]
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
+    if isinstance(source, (bytes, bytearray)):
+        return _open_file(BytesIO(source), "the picture in bytes")
     if isinstance(source, str):
         return _open_text(source)
     if isinstance(source, Image.Image):
@@ -65,6 +72,8 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
 def _open_text(source: str):
     if source.startswith(("http://", "https://")):
         return source
+    if source.startswith("file://"):
+        source = url2pathname(urlsplit(source).path)
     # A path has at most 255 characters between two slashes; base64 of all but the smallest images is longer.
     if not source.startswith("data:") and (len(source) <= 255 or os.path.exists(source)):
         if os.path.isfile(source):

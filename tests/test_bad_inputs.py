@@ -158,6 +158,26 @@ def test_base64_that_is_no_picture(processor, files):
     assert call(processor, text)["image_token_counts"].tolist() == [4]
 
 
+def test_a_file_as_bytes_as_a_url_and_as_datasets_has_it(processor, files):
+    """Undecoded rows of `datasets`, and the file:// of Qwen's own examples."""
+    good, path = (files / "good.png").read_bytes(), files / "a page.png"
+    path.write_bytes(good)
+    want = call(processor, Image.open(path))
+    for form in (
+        good,
+        bytearray(good),
+        {"bytes": good, "path": None},
+        {"bytes": None, "path": str(path)},
+        path.as_uri(),
+    ):
+        got = call(processor, form)
+        assert all(torch.equal(got[name], want[name]) for name in ("pixel_values", "texture_images"))
+    with pytest.raises(ValueError, match="the picture in bytes can't be read"):
+        call(processor, good[:-300])
+    with pytest.raises(FileNotFoundError, match=r"no image file '.*none\.png'"):
+        call(processor, (files / "none.png").as_uri())
+
+
 @pytest.mark.parametrize("size", [(0, 5), (5, 0), (0, 0)])
 def test_no_pixels(processor, size):
     with pytest.raises(ValueError, match=f"{size[0]} x {size[1]} pixels; pass an image with at least one pixel"):
