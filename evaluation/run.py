@@ -136,11 +136,22 @@ def main(arguments: list[str] | None = None):
         parser.error(str(error))
     except OSError as error:
         parser.error(f"--out {options.out} can't be written ({error}); pass a path in a folder of yours")
-    runs = runs_of(options.methods, options.budgets)
     try:
-        answers = evaluate(model, processor, examples, facts, runs, records, options.batch_size, options.max_new_tokens)
+        rows = measure(options, model, processor, examples, facts, records)
     except BudgetTooSmall as error:
         parser.error(str(error))
+    except OSError as error:  # of a full disk, or a picture that is gone
+        parser.error(f"{error}; the answers so far are in {records.path}: run the same command again to go on")
+    print(report.tables(rows, options.budgets), end="\n\n")
+    print(json.dumps({"arguments": header, "left_out": getattr(examples, "left_out", {}), "rows": rows}))
+
+
+def measure(
+    options: argparse.Namespace, model, processor, examples, facts: Sequence[Facts], records: Records
+) -> list[dict]:
+    """Answers what `records` lacks, times, and writes OUT.csv and OUT.png; the rows of `report.summarise`."""
+    runs = runs_of(options.methods, options.budgets)
+    answers = evaluate(model, processor, examples, facts, runs, records, options.batch_size, options.max_new_tokens)
     ratios = {}
     if options.timing:
         # Spread over the data, so that pictures of several sizes are timed.
@@ -150,8 +161,7 @@ def main(arguments: list[str] | None = None):
     rows = report.summarise(examples, facts, answers, ratios, options.resamples)
     report.write_csv(rows, options.out.with_name(options.out.name + ".csv"))
     report.write_curves(rows, options.out.with_name(options.out.name + ".png"))
-    print(report.tables(rows, options.budgets), end="\n\n")
-    print(json.dumps({"arguments": header, "left_out": getattr(examples, "left_out", {}), "rows": rows}))
+    return rows
 
 
 if __name__ == "__main__":

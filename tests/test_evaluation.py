@@ -387,6 +387,25 @@ def test_another_processor_is_another_run(command, model_folder, tmp_path, capsy
     command(*common)
 
 
+def test_a_full_disk_is_told_and_the_run_goes_on_after_it(command, capsys, monkeypatch):
+    append, calls = Records.append, []
+
+    def full(self, answers):
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        append(self, answers)
+
+    monkeypatch.setattr(Records, "append", full)
+    with pytest.raises(SystemExit):
+        command(*SMALL)
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert "result.jsonl: run the same command again to go on" in error
+    assert command(*SMALL).with_name("result.csv").is_file()
+    assert len(calls) > 2
+
+
 def test_another_run_is_refused_and_restart_overwrites(command, capsys, monkeypatch):
     out = command(*SMALL)
     with pytest.raises(SystemExit):

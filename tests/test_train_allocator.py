@@ -551,6 +551,19 @@ def test_signals_without_a_name_are_refused_and_not_the_default(capsys):
     assert "signal '' is unknown; choose from evidence" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dials", ["{", "[1]", '{"diversity": "much"}', '{"coverage_floor": 7}', None])
+def test_a_file_with_dials_that_no_config_takes_is_named(dials, base, tmp_path):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    save_allocator(model, tmp_path / "a.safetensors")
+    tensors, metadata = read_tensors(tmp_path / "a.safetensors")
+    metadata = {name: value for name, value in metadata.items() if name != "dials"}
+    write_tensors(tmp_path / "a.safetensors", tensors, metadata | ({"dials": dials} if dials else {}))
+    before = model.config.to_dict()
+    with pytest.raises(ValueError, match=r"a\.safetensors has dials .* save the allocator anew"):
+        load_allocator(model, tmp_path / "a.safetensors")
+    assert model.config.to_dict() == before
+
+
 def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, tmp_path):
     def learner_of(*options):
         return train_allocator.make_learner(train_allocator.parse(["--model", str(base), *map(str, options)]))[0]

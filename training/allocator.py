@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -204,8 +205,15 @@ def read_allocator(
             f"it with --scorer {scorer}. One without the question is measured by evaluation.run --methods query_blind "
             "--baseline-weights DIR"
         )
-    config, old, chosen = copy.deepcopy(model.config), model.model.arrcoc, json.loads(metadata["dials"])
-    config.update(chosen)
+    config, old = copy.deepcopy(model.config), model.model.arrcoc
+    try:
+        chosen = dict(json.loads(metadata["dials"]))
+        config.update(chosen)
+    except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
+        raise ValueError(
+            f"{path} has dials {metadata.get('dials')!r}, which no config takes ({' '.join(str(error).split())}); it is damaged: "
+            "save the allocator anew"
+        ) from error
     layer = type(old)(config)
     fill(layer, with_new_parts(tensors, layer), path)
     if dials:
