@@ -1,6 +1,7 @@
 """What the vision tower is given: some cells of an image, a coarse view beside them, or nothing again."""
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -245,14 +246,8 @@ class EncodedImages:
     def pick(self, chosen: torch.Tensor) -> "EncodedImages":
         """Those of the images that `chosen` (images,) bool marks."""
         numbers = chosen.nonzero().flatten().tolist()
-        vision = type(self.vision)(**self.vision)
-        vision.pooler_output = tuple(self.vision.pooler_output[n] for n in numbers)
-        vision.deepstack_features = [tuple(level[n] for n in numbers) for level in self.vision.deepstack_features]
-        unit = len(self.vision.last_hidden_state) // sum(map(len, self.vision.pooler_output))
-        hidden = self.vision.last_hidden_state.split([unit * len(tokens) for tokens in self.vision.pooler_output])
-        vision.last_hidden_state = torch.cat([hidden[n] for n in numbers]) if numbers else hidden[0][:0]
         return EncodedImages(
-            vision,
+            picked(self.vision, numbers),
             [self.glances[n] for n in numbers],
             [self.views[n] for n in numbers],
             self.image_grid_thw[chosen.to(self.image_grid_thw.device)],
@@ -261,6 +256,17 @@ class EncodedImages:
             self.allocation_mode,
             self.owner,
         )
+
+
+def picked(vision, numbers: Sequence[int]):
+    """The vision output of the images `numbers`, in that order; one may come several times."""
+    found = type(vision)(**vision)
+    found.pooler_output = tuple(vision.pooler_output[n] for n in numbers)
+    found.deepstack_features = [tuple(level[n] for n in numbers) for level in vision.deepstack_features]
+    unit = len(vision.last_hidden_state) // sum(map(len, vision.pooler_output))
+    hidden = vision.last_hidden_state.split([unit * len(tokens) for tokens in vision.pooler_output])
+    found.last_hidden_state = torch.cat([hidden[n] for n in numbers]) if numbers else hidden[0][:0]
+    return found
 
 
 def only_source(mm_encoder_outputs: dict | None, encoded_images) -> dict:

@@ -8,6 +8,7 @@ from torch import nn
 
 from arrcoc.allocation import Allocation, flat_index
 from arrcoc.attending import attend, straight_through_gates
+from arrcoc.encoding import picked
 from arrcoc.layer import ARRCOCOutput
 from arrcoc.placement import merged_grids
 from evaluation.baselines.glimpse_prune import GlimpsePredictor
@@ -90,13 +91,7 @@ def encode_once(model, batch):
     patches = batch["pixel_values"].split(grids.prod(-1).tolist())
     first = (~again).nonzero().flatten().tolist()
     output = model.model.encode(torch.cat([patches[i] for i in first]), grids[first])
-    source = ((~again).cumsum(0) - 1).tolist()
-    unit = model.config.vision_config.spatial_merge_size**2
-    hidden = output.last_hidden_state.split([unit * len(tokens) for tokens in output.pooler_output])
-    output.last_hidden_state = torch.cat([hidden[i] for i in source])
-    output.pooler_output = tuple(output.pooler_output[i] for i in source)
-    output.deepstack_features = [tuple(level[i] for i in source) for level in output.deepstack_features]
-    return output
+    return picked(output, ((~again).cumsum(0) - 1).tolist())
 
 
 def layer_scores(model, batch, vision_output, blind: bool, early: bool = True) -> list[Scored]:
