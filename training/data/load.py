@@ -24,7 +24,8 @@ ALLOWED = """\
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
                                &varied=1 draws pages that differ in more
   documents:PATH               everyday pages (bills, lists, settings, messages) with made-up texts and some of these tables;
-                               ?page=12x16&pages=1000&questions=8
+                               ?page=12x16&pages=1000&questions=8; &varied=1 has values above, below and before their
+                               labels and larger, capitals, and further wordings
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&context=..&family=.."""
 _KINDS = ("world", "wikitables", "documents", "hub")
