@@ -456,7 +456,7 @@ def test_the_faster_attention_equals_stock():
 
 
 def test_glyph_targets_stand_where_the_characters_do():
-    page = make_page(0, "train", (8, 8), Style(aligned=True, clutter=(0, 0)))
+    page = make_page(0, "train", (8, 8), Style(clutter=(0, 0)))
     targets = glyph_targets(page, (8, 8))
     assert targets.shape == (64, 8)
     assert (targets > 0).sum() == len(page.glyphs)
@@ -589,7 +589,7 @@ def test_the_export_is_a_small_stock_folder(tmp_path):
 
 
 def test_key_targets_name_the_field_of_each_cell():
-    page = make_page(0, "train", (8, 8), Style(aligned=True, clutter=(0, 0)))
+    page = make_page(0, "train", (8, 8), Style(clutter=(0, 0)))
     targets = key_targets(page, (8, 8))
     label = page.transcript.split(":")[0]
     assert targets.any(0).nonzero()[0].tolist() == [words.KEYS.index(label)]

@@ -105,7 +105,7 @@ def eager_attention(language_model):
 def soft_pass(model, prompt, image_grid_thw, vision_output, shares: list[torch.Tensor]) -> Answer:
     """The answer from all tokens, each image token attended to `share` times as much: log(share) is added to the scores.
 
-    A share of 0 is exactly a dropped token, whose other traces no token can see.
+    A share that goes to 0 is a dropped token, whose other traces no token can see; one below 1e-9 counts as that.
 
     Args:
         shares: (cells,) in (0, 1) of each image, with their gradients.

@@ -83,21 +83,15 @@ class Canvas:
         font: str,
         size: int,
         fill: Colour,
-        pitch: int = 0,
         names: tuple[str, ...] = (),
     ) -> Written:
-        """Writes one line, a thing where it has names; with a `pitch`, every character takes that many pixels."""
+        """Writes one line, a thing where it has names."""
         loaded = load_font(font, size)
-        if pitch:
-            for index, character in enumerate(text):
-                self.draw.text((left + index * pitch, baseline), character, font=loaded, fill=fill, anchor="ls")
-        else:
-            self.draw.text((left, baseline), text, font=loaded, fill=fill, anchor="ls")
+        self.draw.text((left, baseline), text, font=loaded, fill=fill, anchor="ls")
         middle = baseline - 0.36 * size
-        length = len(text) * pitch if pitch else loaded.getlength(text)
-        advances = [pitch or _advance(character, font, size) for character in text]
+        advances = [_advance(character, font, size) for character in text]
         # kerning is spread over the line: less than a pixel at each character
-        share, before, centres = length / sum(advances), 0.0, []
+        share, before, centres = loaded.getlength(text) / sum(advances), 0.0, []
         for character, advance in zip(text, advances, strict=True):
             centres.append((left + (before + advance / 2) * share, middle))
             before += advance
@@ -106,7 +100,7 @@ class Canvas:
         y0, y1 = loaded.getbbox(text, anchor="ls")[1::2]
         # getbbox goes from the pen's start to its end; the ink begins and ends with the outer characters
         first, last = _ink(text[0], font, size)[0], _ink(text[-1], font, size)[1]
-        start = length - pitch if pitch else loaded.getlength(text[:-1])
+        start = loaded.getlength(text[:-1])
         box = (
             max(0, left + first), max(0, baseline + int(y0)),
             min(self.width, left + round(start) + last), min(self.height, baseline + int(y1)),
@@ -131,9 +125,9 @@ def _ink(character: str, font: str, size: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=65536)
-def text_width(text: str, font: str, size: int, pitch: int = 0) -> int:
+def text_width(text: str, font: str, size: int) -> int:
     """The width in pixels that `Canvas.write` needs for the text."""
-    return len(text) * pitch if pitch else int(load_font(font, size).getlength(text)) + 1
+    return int(load_font(font, size).getlength(text)) + 1
 
 
 def centre(box: Box) -> Point:

@@ -4,12 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from training.world.canvas import CELL, SMALLEST, Box, Canvas, Written, text_width
+from training.world.canvas import SMALLEST, Box, Canvas, Written, text_width
 from training.world.layout import Layout, pick_value
 from training.world.styles import Style
-
-_PITCH = 8  # pixels per character of an aligned page: half a cell
-_ALIGNED_SIZE = 13  # pixels per em: DejaVu Sans Mono is then 8 pixels wide
 
 Finder = Callable[[int, int], Box | None]  # a free box of that width and height in pixels, or None
 
@@ -33,7 +30,6 @@ class _Block:
     font: str
     label_size: int
     value_size: int
-    pitch: int
     label_width: int
     value_width: int
     width: int
@@ -59,10 +55,10 @@ def draw_fields(
         if len(labels) > 1 and random.random() < 0.2:
             font = random.choice(style.fonts)
         value = pick_value(random, random.choice(style.values), split)
-        block = _fitting_block(canvas, layout, label, value, font, random.randint(*style.font_sizes), style.aligned)
+        block = _fitting_block(canvas, layout, label, value, font, random.randint(*style.font_sizes))
         if block is None:
             continue
-        place = find(block.width, block.height) if find else _place(canvas, random, layout, block, style.aligned)
+        place = find(block.width, block.height) if find else _place(canvas, random, layout, block)
         if place is None:
             continue
         drawn.append(_draw_block(canvas, layout, block, place))
@@ -70,25 +66,20 @@ def draw_fields(
     return drawn
 
 
-def _fitting_block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, size: int, aligned: bool):
+def _fitting_block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, size: int):
     for smaller in range(size, SMALLEST - 1, -1):
-        block = _block(canvas, layout, label, value, font, smaller, aligned)
-        if block.width <= canvas.width - (0 if aligned else 4) and block.height <= canvas.height - 2:
+        block = _block(canvas, layout, label, value, font, smaller)
+        if block.width <= canvas.width - 4 and block.height <= canvas.height - 2:
             return block
-        if aligned:
-            break
     return None
 
 
-def _block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, size: int, aligned: bool) -> _Block:
+def _block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, size: int) -> _Block:
     written = label + layout.separator
     label_size = round(size * 1.2) if layout.emphasis == "label" else size
     value_size = round(size * 1.2) if layout.emphasis == "value" else size
-    pitch = 0
-    if aligned:
-        font, label_size, value_size, pitch = "mono", _ALIGNED_SIZE, _ALIGNED_SIZE, _PITCH
-    label_width = text_width(written, font, label_size, pitch)
-    value_width = text_width(value, font, value_size, pitch)
+    label_width = text_width(written, font, label_size)
+    value_width = text_width(value, font, value_size)
     tall = max(label_size, value_size)
     if layout.arrangement == "below":
         width, height = max(label_width, value_width) + 6, round((label_size + value_size) * 1.3) + 4
@@ -97,10 +88,8 @@ def _block(canvas: Canvas, layout: Layout, label: str, value: str, font: str, si
         width, height = label_width + gap + value_width + 6, round(tall * 1.3) + 4
         if layout.arrangement == "apart":
             width = max(width, canvas.width - 8)
-    if aligned:
-        width, height = -(-(width + CELL) // CELL) * CELL, CELL * (2 if layout.arrangement == "below" else 1)
     return _Block(
-        label, value, written, font, label_size, value_size, pitch, label_width, value_width, width, height
+        label, value, written, font, label_size, value_size, label_width, value_width, width, height
     )  # fmt: skip
 
 
@@ -108,9 +97,7 @@ def _gap(size: int) -> int:
     return max(6, size // 2)
 
 
-def _place(canvas: Canvas, random: Random, layout: Layout, block: _Block, aligned: bool) -> Box | None:
-    if aligned:
-        return _aligned_place(canvas, random, block)
+def _place(canvas: Canvas, random: Random, layout: Layout, block: _Block) -> Box | None:
     if layout.placement == "scattered":
         return canvas.find_place(random, block.width, block.height, margin=2)
     slack = canvas.width - 2 - block.width
@@ -126,26 +113,9 @@ def _place(canvas: Canvas, random: Random, layout: Layout, block: _Block, aligne
     return None
 
 
-def _aligned_place(canvas: Canvas, random: Random, block: _Block) -> Box | None:
-    columns = max(0, (canvas.width - block.width) // CELL)
-    rows = max(0, (canvas.height - block.height) // CELL)
-    for _ in range(40):
-        left, top = random.randint(0, columns) * CELL, random.randint(0, rows) * CELL
-        box = (left, top, left + block.width, top + block.height)
-        if all(box[2] <= t[0] or box[0] >= t[2] or box[3] <= t[1] or box[1] >= t[3] for t in canvas.taken):
-            return box
-    return None
-
-
 def _draw_block(canvas: Canvas, layout: Layout, block: _Block, place: Box) -> Field:
     left, top, right, bottom = place
-    if block.pitch:
-        label_left, label_base = left, top + 12
-        value_left = left + -(-(block.label_width + 4) // CELL) * CELL
-        value_base = label_base
-        if layout.arrangement == "below":
-            value_left, value_base = left, top + CELL + 12
-    elif layout.arrangement == "below":
+    if layout.arrangement == "below":
         label_left, label_base = left + 3, top + 1 + block.label_size
         value_left, value_base = left + 3, bottom - 3 - block.value_size // 4
     else:
@@ -156,12 +126,8 @@ def _draw_block(canvas: Canvas, layout: Layout, block: _Block, place: Box) -> Fi
             value_left = right - 3 - block.value_width
     _draw_frame(canvas, layout, block, value_left, value_base)
     names = (block.label,)
-    label = canvas.write(
-        block.written_label, label_left, label_base, block.font, block.label_size, canvas.ink, block.pitch, names
-    )
-    value = canvas.write(
-        block.value, value_left, value_base, block.font, block.value_size, canvas.ink, block.pitch, names
-    )
+    label = canvas.write(block.written_label, label_left, label_base, block.font, block.label_size, canvas.ink, names)
+    value = canvas.write(block.value, value_left, value_base, block.font, block.value_size, canvas.ink, names)
     both = tuple(pick(a, b) for pick, a, b in zip((min, min, max, max), label.box, value.box, strict=True))
     canvas.entries.append((both, f"{block.label}: {block.value}"))
     return Field(block.label, block.value, value)

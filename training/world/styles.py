@@ -21,7 +21,6 @@ class Style:
     clutter: tuple[int, int] = (0, 3)
     signs: tuple[int, int] = (0, 0)
     shapes: tuple[int, int] = (0, 0)
-    aligned: bool = False  # one width for every character, two characters per cell, values begin at a cell
     dark: float = 0.0  # share of pages with light ink on dark paper
     content: str = "fields"  # one of CONTENTS: "gist" and "absent" draw one of the others, and ask that alone
     families: tuple[str, ...] = ()  # of questions; all that the page offers where empty
