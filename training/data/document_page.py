@@ -21,7 +21,7 @@ LAYOUTS = {
     "text": ("prose", "bubbles", "bullets"),
     "bar": ("apart", "beside"),
 }
-VARIED_LAYOUTS = {"pairs": ("tiles",) * 6, "rows": ("tiles",) * 3}  # of varied pages, besides
+VARIED_LAYOUTS = {"pairs": ("tiles",) * 18, "rows": ("tiles",) * 12}  # of varied pages, besides
 _MARKS = (".", ",", ":", "!", "?")
 
 

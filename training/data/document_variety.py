@@ -27,21 +27,50 @@ _AROUND = (
 )  # fmt: skip
 _QUOTES = ('"{}"', "'{}'", "“{}”", "\u2018{}\u2019")
 Standing = tuple[Text, ImageFont.FreeTypeFont, int, int]  # a text, its font, and its x and y
-_ORDERS = ("above", "above", "below", "below", "before")  # where a value stands: its label above, below, or behind it
+_ENOUGH = 40  # phrases for the labels of a page
+_ORDERS = (*["above"] * 4, *["below"] * 4, "before")  # where a tile's label stands, or that its value stands before it
 
 
-def recased(content: Content, random: Random) -> Content:
-    """The content with labels and headings, with names or with all of it in capitals, or as it is."""
-    draw, upper = random.random(), set()
+def varied(content: Content, phrases: Sequence[str], random: Random) -> Content:
+    """The content with `phrases` as labels, with texts in capitals, and asked as other people would, each of it on some pages."""
+    if len(phrases) > _ENOUGH and random.random() < 0.6:
+        content = _relabelled(content, phrases, random)
+    content = _recased(content, random)
+    labels = _labels(content)
+    return replace(content, questions=[_reworded(one, labels, random) for one in content.questions])
+
+
+def _labels(content: Content) -> list[Text]:
+    return [line[0] for block in content.blocks if block.shape == "pairs" for line in block.lines]
+
+
+def _relabelled(content: Content, phrases: Sequence[str], random: Random) -> Content:
+    labels = _labels(content)
+    names = dict(zip(labels, random.sample(phrases, len(labels)), strict=True))
+    asked = [
+        replace(one, question=random.choice(_OF_LABELS).format(l=names[one.named[0]]))
+        if one.named and one.named[0] in names
+        else one
+        for one in content.questions
+    ]
+    new = {text: replace(text, text=name + ":" * text.text.endswith(":")) for text, name in names.items()}
+    return _exchanged(replace(content, questions=asked), new)
+
+
+def _recased(content: Content, random: Random) -> Content:
+    draw, upper = random.random(), []
+    texts = [content.title] if content.title else []
+    texts += [text for line in content.lines for text in line]
     if draw < 0.25:
-        upper = {line[0] for block in content.blocks if block.shape == "pairs" for line in block.lines}
-        upper |= {text for line in content.lines for text in line if text.strong} | {content.title}
+        upper = _labels(content) + [text for text in texts if text.strong]
     elif draw < 0.35:
-        upper = {line[0] for block in content.blocks if block.shape in ("rows", "records") for line in block.lines}
+        upper = [line[0] for block in content.blocks if block.shape in ("rows", "records") for line in block.lines]
     elif draw < 0.4:
-        upper = {text for line in content.lines for text in line} | {content.title}
-    new = {text: replace(text, text=text.text.upper()) for text in upper if text is not None}
+        upper = texts
+    return _exchanged(content, {text: replace(text, text=text.text.upper()) for text in upper})
 
+
+def _exchanged(content: Content, new: dict[Text, Text]) -> Content:
     def of(texts: Iterable[Text]) -> tuple[Text, ...]:
         return tuple(new.get(text, text) for text in texts)
 
@@ -50,13 +79,7 @@ def recased(content: Content, random: Random) -> Content:
     return Content(content.family, new.get(content.title, content.title), blocks, asked)
 
 
-def reworded(content: Content, random: Random) -> Content:
-    """The content with a part of its questions asked as other people would."""
-    labels = {line[0] for block in content.blocks if block.shape == "pairs" for line in block.lines}
-    return replace(content, questions=[_reworded(one, labels, random) for one in content.questions])
-
-
-def _reworded(one: Asking, labels: set[Text], random: Random) -> Asking:
+def _reworded(one: Asking, labels: Sequence[Text], random: Random) -> Asking:
     question, name = one.question, one.named[0].text.rstrip(":") if one.named else ""
     draw = random.random()
     if draw < 0.4 and len(one.named) == 1 and one.named[0] in labels:
@@ -98,9 +121,8 @@ class Tiles:
         grown = style.size * (random.uniform(1, 2) if random.random() < 0.75 else 1)
         font = (style.head() if random.random() < 0.4 else style.body()).font_variant(size=round(grown))
         framed = random.random() < 0.3
-        below = random.randint(2, 12) + (
-            0 if framed or order == "before" else gap
-        )  # nearer to its own than to the next
+        # nearer to its own than to the next
+        below = random.randint(3, 24) + (0 if framed or order == "before" else gap)
         return cls(random.choice((1, 2, 2, 3)), order, gap, below, font, random.random() < 0.3, framed)
 
     def place(self, texts: Sequence[Text], label: ImageFont.FreeTypeFont) -> tuple[list[Standing], int, int]:

@@ -14,7 +14,7 @@ from PIL import Image
 from training.data.check import DataError
 from training.data.document_content import Content, Text
 from training.data.document_page import Page, room_of
-from training.data.document_variety import recased, reworded
+from training.data.document_variety import varied as varied_content
 from training.data.document_writing import make_content, phrases_of
 from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Table, read_archive
@@ -44,7 +44,7 @@ class _Drawing:
         rows = self.page_cells[0] * CELL // _SIZES[0]
         content = make_content(random, self.tables, self.phrases, max(random.randint(3, rows), random.randint(3, rows)))
         if self.varied:
-            content = reworded(recased(content, random), random)
+            content = varied_content(content, self.phrases, random)
         style = self._style(random, content)
         return content, Page(content, style, room_of(self.page_cells, style), random, self.varied)
 
