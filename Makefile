@@ -115,7 +115,7 @@ $(VENV)/.dev: $(VENV)/.train
 $(TORCHVISION): $(VENV)/.installed
 	$(PIP) --no-deps --target $@ torchvision==0.28.0
 
-# lmms-eval asks for CUDA's torch and more; these are enough for its command on a local task.
+# lmms-eval asks for CUDA's torch and more; these are enough for its command on a local task. It reaches into filelock, as that was before 4.3.
 $(LMMS): $(VENV)/.installed
-	$(PIP) --no-deps --target $@ lmms-eval==0.7.3 chardet colorama DataProperty loguru lxml mbstrdecoder \
+	$(PIP) --no-deps --target $@ lmms-eval==0.7.3 'filelock<4.3' chardet colorama DataProperty loguru lxml mbstrdecoder \
 	    pathvalidate portalocker pytablewriter pytz sacrebleu sqlitedict tabledata tabulate tcolorpy tenacity typepy
