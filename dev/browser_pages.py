@@ -4,7 +4,7 @@
     python -m evaluation.run --model checkpoints/arrcoc-small --data runs/pages --methods arrcoc ...
 
 Invoices, bookings, departures and the like: what they say, how they look and how they are asked about is all in this file. Needs
-Chromium and Playwright (`pip install playwright`); a font that the machine has not is drawn in another.
+what `dev.browser_tables` needs.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from demo.browser import open_browser
-from dev.browser_tables import FONTS
+from dev.browser_tables import FONTS, tell_missing_fonts
 
 PAPERS = ("#fff;color:#222", "#fffaf0;color:#312", "#eef3f7;color:#123", "#f3f0ea;color:#000", "#17202a;color:#dde")
 TITLES = ("", "text-align:center", "background:#35607a;color:#fff", "border-bottom:2px solid", "letter-spacing:1px")
@@ -279,6 +279,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     with open_browser() as browser:
         page = browser.new_page(viewport={"width": width, "height": height})
+        tell_missing_fonts(page)
         for number in range(options.pages):
             name, kind, asked = f"{number:04}.png", families[number % len(families)], []
             for _ in range(_PAGES_TRIED):

@@ -3,13 +3,15 @@
     python -m dev.browser_tables --tables ../shared/data/wikitablequestions --out runs/browser
     python -m evaluation.run --model checkpoints/arrcoc-small --data runs/browser --methods arrcoc ...
 
-Half of the questions are look-ups, half are people's. The tables are those that are held out of training. Needs Chromium and
-Playwright (`pip install playwright`); a font that the machine has not is drawn in another.
+Half of the questions are look-ups, half are people's. The tables are those that are held out of training. Needs Chromium,
+Playwright (`pip install playwright`) and the fonts: `playwright install --with-deps chromium` brings them all. A font that the
+machine has not is drawn in another, and named on stderr.
 """
 
 import argparse
 import json
 import math
+import sys
 from html import escape
 from pathlib import Path
 from random import Random
@@ -37,6 +39,20 @@ _INK = """cell => [...document.querySelector(`[data-cell="${cell}"] span`).getCl
     .map(box => [box.left, box.top, box.right, box.bottom])"""
 _END = """() => { const box = document.querySelector("table").getBoundingClientRect();
     return [Math.max(box.right, document.documentElement.scrollWidth), box.bottom]; }"""
+# as wide as either of two others is no font but the other
+_MISSING = """fonts => { const pen = document.createElement("canvas").getContext("2d");
+    const width = font => { pen.font = `40px ${font}`; return pen.measureText("Quick 10 mills, iii").width; };
+    return fonts.filter(font => ["serif", "monospace"].every(other => width(`'${font}', ${other}`) === width(other))); }"""
+
+
+def tell_missing_fonts(page) -> None:
+    """Says on stderr which of `FONTS` a browser's page draws in another font: the pages are then not those of the results."""
+    if missing := page.evaluate(_MISSING, list(FONTS)):
+        print(
+            f"this machine lacks {', '.join(missing)}, which are drawn in other fonts: playwright install --with-deps chromium "
+            "brings them",
+            file=sys.stderr,
+        )
 
 
 def style(random: Random, width: int, height: int) -> str:
@@ -124,6 +140,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     with open_browser() as browser:
         page = browser.new_page(viewport={"width": width, "height": height})
+        tell_missing_fonts(page)
         for family, pairs in families.items():
             drawn = (pair for pair in pairs if draw(page, pair[1], random, width, height))
             for (question, task), _ in zip(drawn, range(options.pages // len(families)), strict=False):

@@ -1,5 +1,7 @@
 """Real tables drawn by a browser: what is marked as the answer is its ink, on pages that the evaluation reads."""
 
+import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -35,6 +37,19 @@ def test_answers_stand_in_their_boxes(tmp_path, monkeypatch, capsys):
             assert np.ptp(grey[top:bottom, left:right]) > 50
             assert (right - left) * (bottom - top) < 240 * 160 / 4  # one cell of the table, not all of it
     assert len({example.image.tobytes() for example in examples}) == 8
+
+
+def test_fonts_that_the_machine_lacks_are_named(monkeypatch, capsys):
+    if shutil.which("fc-list") is None:
+        pytest.skip("there is no fc-list to name a font that is installed")
+    installed = subprocess.run(["fc-list", ":", "family"], check=True, capture_output=True, text=True).stdout
+    monkeypatch.setattr(browser_tables, "FONTS", ("No Such Font", installed.splitlines()[0].split(",")[0]))
+    try:
+        with open_browser() as browser:
+            browser_tables.tell_missing_fonts(browser.new_page())
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    assert "lacks No Such Font, which are" in capsys.readouterr().err
 
 
 def test_a_folder_of_files_is_left_alone(tmp_path, monkeypatch, capsys):
