@@ -57,3 +57,10 @@ def intervals(values: np.ndarray, clusters, resamples: int = RESAMPLES, seed: in
         result[1:, some] = np.nanpercentile(means[:, some], tails, axis=0)
         result[1:, [len(set(np.asarray(clusters)[~np.isnan(column)])) < 2 for column in values.T]] = np.nan
     return result
+
+
+def with_interval(row: dict, metric: str) -> str:
+    """A metric of a row that has it, in percent with the 95% interval, as far as there is one."""
+    low, high = row[f"{metric}_low"], row[f"{metric}_high"]
+    ends = "no interval over one source" if low is None else f"{low:.1%} to {high:.1%}"
+    return f"{row[metric]:.1%} ({ends})"

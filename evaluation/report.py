@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation import baselines
-from evaluation.bootstrap import RESAMPLES, intervals
+from evaluation.bootstrap import RESAMPLES, intervals, with_interval
 from evaluation.budgets import FULL, heading, label
 from evaluation.loading import Facts
 from evaluation.metrics import WHOLE, anls, as_number, exact_match, relaxed_accuracy
@@ -137,13 +137,6 @@ def _cell(row: dict | None, metric: str) -> str:
     if metric != "evidence_recall":
         return text
     return f"{text}, whole {row['kept_whole']:.1%} of {row['evidence_recall_questions']}"
-
-
-def with_interval(row: dict, metric: str) -> str:
-    """A metric of a row that has it, in percent with the 95% interval, as far as there is one."""
-    low, high = row[f"{metric}_low"], row[f"{metric}_high"]
-    ends = "no interval over one source" if low is None else f"{low:.1%} to {high:.1%}"
-    return f"{row[metric]:.1%} ({ends})"
 
 
 def tables(rows: Sequence[dict], budgets) -> str:

@@ -16,11 +16,11 @@ from tqdm import tqdm
 
 from evaluation import baselines, loading
 from evaluation.answering import batches_of, recalls
-from evaluation.bootstrap import RESAMPLES, intervals
+from evaluation.bootstrap import RESAMPLES, intervals, with_interval
 from evaluation.budgets import FULL, heading, label, tokens_for
 from evaluation.loading import Facts
 from evaluation.metrics import WHOLE
-from evaluation.report import with_interval, write_csv
+from evaluation.report import write_csv
 
 LABELS = ("method", "budget", "pairs")  # the first columns of the table
 # Of the two questions of a pair, first and second in the data's order; `recall_worse` is the lower of the two.

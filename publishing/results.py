@@ -10,9 +10,9 @@ import torch
 from huggingface_hub import EvalResult
 
 from evaluation.baselines import title
+from evaluation.bootstrap import with_interval
 from evaluation.budgets import FULL, heading, label, parse_budgets
 from evaluation.records import model_fingerprint
-from evaluation.report import with_interval
 from publishing.files import ROOT, sha256_of
 
 OURS, ALL = "arrcoc", "all"

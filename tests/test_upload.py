@@ -1,6 +1,8 @@
 """Staging from the command line, as the demo, the Makefile and `training.export` use it."""
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -71,3 +73,11 @@ def test_a_call_that_says_too_little_is_refused(arguments, capsys):
     with pytest.raises(SystemExit):
         upload.main(arguments)
     assert "usage:" in capsys.readouterr().err
+
+
+def test_staging_checking_and_pushing_need_no_extra():
+    """`make demo`, the first command on a fresh machine, installs neither training's packages nor the evaluation's."""
+    lacking = ("datasets", "evaluate", "fontTools", "matplotlib", "peft", "tensorboard")
+    code = f"import sys; sys.modules.update(dict.fromkeys({lacking})); import publishing.staging, publishing.pushing"
+    done = subprocess.run([sys.executable, "-c", code], cwd=upload.ROOT, capture_output=True, text=True)
+    assert not done.returncode, done.stderr[-500:]
