@@ -165,6 +165,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         _refuse_late(kwargs)
         _refuse_halves(text)
         token_budget = as_entries(token_budget)
+        images = None if _is_empty(images) else images
         if images is None:  # refused where no image is there to meet it, too
             check_token_budget(token_budget, 0 if isinstance(token_budget, list) else 1)
         videos = None if _is_empty(videos) else videos
@@ -177,7 +178,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             factor = of_images("rescale_factor", self.image_processor.rescale_factor)
             rescale = rescale and factor is not None and math.isclose(factor, 1 / 255)
             data_format = of_images("input_data_format", None)
-            images = None if _is_empty(images) else open_picture(images, data_format, keep_arrays=not rescale)
+            images = open_picture(images, data_format, keep_arrays=not rescale)
         questions = [] if text is None or images is None else self._questions(text, **kwargs)
         text_kwargs = {name: _setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
         text_kwargs = {name: value for name, value in text_kwargs.items() if value is not None}

@@ -596,6 +596,10 @@ def test_budgets_without_an_image(processor):
     assert processor(text="hello", token_budget=[])["input_ids"]
     with pytest.raises(ValueError, match="has 2 entries for 0 images"):
         processor(text="hello", token_budget=[64, "full"])
+    for nothing in ([], [[]]):
+        assert processor(images=nothing, text="hello", token_budget=64)["input_ids"]
+        with pytest.raises(ValueError, match="token_budget='huge' is not a budget"):
+            processor(images=nothing, text="hello", token_budget="huge")
 
 
 def test_stage_one_may_be_missing_as_a_whole(folder, model):
