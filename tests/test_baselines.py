@@ -506,6 +506,22 @@ def test_resize_finds_the_size_of_any_other_processor(page):
         resize.resize(model, FixedTiles(), [example], [0])
 
 
+def test_resize_opens_each_picture_once(tiny, tiny_processor, page):
+    opened = []
+
+    class Drawn:
+        question = "total?"
+
+        @property
+        def image(self):
+            opened.append(self)
+            return page(128, 96)
+
+    examples = [Drawn(), Drawn()]
+    resize.resize(tiny, tiny_processor, examples, [48, 12])
+    assert opened == examples
+
+
 def test_resize_of_small_pictures_and_strips(tiny, make_processor, page):
     processor = make_processor(tiny)
     processor.image_processor.size = {"shortest_edge": 64 * 64, "longest_edge": 1 << 20}

@@ -42,6 +42,8 @@ def resize(model, processor, examples, budgets) -> Prepared:
         BudgetTooSmall: the processor spends more than K tokens on a picture of any size.
     """
     kwargs = {}
+    # opened once: each access to an example's image opens it anew
+    examples = [Shown(example.image, example.question) for example in examples]
     if resizes_freely(processor):
         shown = [_shrink_to_grid(processor, *pair) for pair in zip(examples, budgets, strict=True)]
         if any(new.image is not old.image for new, old in zip(shown, examples, strict=True)):
