@@ -395,6 +395,17 @@ def test_an_allocator_that_was_trained_anew_under_its_name_is_another(tmp_path, 
     assert run.contents(options, stock) != before
 
 
+def test_results_of_other_code_are_refused(tmp_path, monkeypatch):
+    _, options = run.parse(["--model", "you/model", "--out", str(tmp_path / "out")])
+    wanted, ours = {"model_args": RESULT["config"]["model_args"], "limit": None}, Condition("arrcoc", 0.25)
+    path = write_result(tmp_path, "a")
+    (path.parent / run.FILES).write_text(json.dumps(run.contents(options, ours)))
+    assert run.finished(path.parent, wanted, run.contents(options, ours))
+    monkeypatch.setattr(run, "code_fingerprint", lambda *packages: "changed")
+    with pytest.raises(ValueError, match="results of another code; pass --restart"):
+        run.finished(path.parent, wanted, run.contents(options, ours))
+
+
 def test_the_project_names_the_entry_point():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert ENTRY in text.partition('[project.entry-points."lmms_eval.models"]')[2].partition("[tool")[0]

@@ -23,12 +23,13 @@ from evaluation.budgets import parse_budgets
 from evaluation.lmms import table
 from evaluation.lmms.condition import METHODS, Condition, conditions
 from evaluation.loading import count
+from evaluation.records import code_fingerprint
 from publishing.files import sha256_of
 
 DEFAULT_METHODS = ["stock", "arrcoc", "resize"]
 BUDGETS = "0.33,0.25,0.22,0.11,0.1"
 PACKAGES = ("lmms-eval", "transformers", "torch")  # whose releases stand at the head of a run's log
-FILES = "made_with.json"  # in a run's folder: the files that it read
+FILES = "made_with.json"  # in a run's folder: hashes of its `contents`
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja")  # of a local model
 TAIL = 15  # lines of a failed run's log that are shown
 
@@ -106,12 +107,13 @@ def command(options: argparse.Namespace, task: str, condition: Condition, folder
 
 
 def contents(options: argparse.Namespace, condition: Condition) -> dict[str, str]:
-    """SHA-256 of the files that a run reads: the allocator's, and those of a local model."""
+    """Hashes of what a run hangs on: our code, the allocator's file, and those of a local model."""
     model = Path(options.model)
     files = [file for ending in MODEL_FILES for file in sorted(model.glob(ending))] if model.is_dir() else []
     if options.allocator is not None and condition.method != "stock":
         files.append(options.allocator)
-    return {str(file): _sha256(file.resolve(), file.stat().st_mtime_ns) for file in files}
+    hashes = {str(file): _sha256(file.resolve(), file.stat().st_mtime_ns) for file in files}
+    return hashes | {"code": code_fingerprint("evaluation")}
 
 
 @functools.cache
