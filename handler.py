@@ -468,11 +468,15 @@ def _stop_at(end: float, stream):
 
 
 def _on_the_internet(address: str) -> bool:
-    """Whether an address is public, and the IPv4 address too that an IPv6 one stands for (mapped, 6to4, NAT64: RFC 6052)."""
+    """Whether an address is public, and the IPv4 address too that an IPv6 one stands for (compatible, mapped, 6to4, NAT64: RFC
+    6052). What older releases of Python take for public is not: site-local addresses, and a network's own NAT64 (RFC 8215)."""
     peer = ipaddress.ip_address(address)
     inner = None
     if peer.version == 6:
+        if peer.is_site_local or peer in ipaddress.ip_network("64:ff9b:1::/48"):
+            return False
         inner = peer.ipv4_mapped or peer.sixtofour
-        if peer in ipaddress.ip_network("64:ff9b::/96"):
+        if any(peer in ipaddress.ip_network(prefix) for prefix in ("::/96", "64:ff9b::/96")):
             inner = ipaddress.IPv4Address(int(peer) % 2**32)
-    return inner.is_global if inner else peer.is_global
+    peer = inner or peer
+    return peer.is_global and not peer.is_multicast
