@@ -33,7 +33,12 @@ from training.signals import parse_signals
 from upload import stage
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "training" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("training/*.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+]
 REASONS = ("needs the Hub", "needs a GPU", "needs several GPUs", "needs a server", "takes hours")
 SHELL = ("bash", "sh")
 COMMANDS = ("make ", "python ", "accelerate ", "pip ")  # what an untagged fence of commands begins with
