@@ -24,7 +24,7 @@ from training.data.tables import human_task
 
 FONTS = (
     "DejaVu Sans", "DejaVu Serif", "Liberation Sans", "Liberation Serif", "Liberation Sans Narrow", "Liberation Mono", "FreeSans",
-    "FreeSerif", "Bitstream Charter", "Loma",
+    "FreeSerif", "WenQuanYi Zen Hei", "Loma",
 )  # fmt: skip
 PAPERS = ("#fff;color:#222", "#fdf6e3;color:#073642", "#f0f4f8;color:#111", "#1e1e1e;color:#ddd")
 HEADERS = (
