@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import arrcoc
-from arrcoc.upload import CODE_FILES
+from publishing.files import CODE_FILES
 
 _CLASSES = ("auto_map", "image_processor_type", "processor_class")  # what an image processor tells of no pixel
 
@@ -112,9 +112,10 @@ def code_fingerprint(*packages: str) -> str:
 
 
 def model_fingerprint(model) -> str:
-    """Hash of the configuration and of every tensor of `model`, as hexadecimal text."""
+    """Hash of the configuration and of every tensor of `model`, as hexadecimal text, the same under every transformers."""
     digest = hashlib.sha256()
-    config = {name: value for name, value in model.config.to_dict().items() if not name.startswith("_")}
+    settings = model.config.to_dict().items()
+    config = {name: value for name, value in settings if not name.startswith("_") and name != "transformers_version"}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
