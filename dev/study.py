@@ -27,9 +27,9 @@ import torch
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration, balancing, participating, relating
 from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
+from evaluation.records import model_fingerprint
 from training import train_allocator
 from training.ahead import encode_ahead
-from training.allocator import base_fingerprint
 from training.signals import needs, parse_signals
 
 SIGNALS = (
@@ -173,7 +173,7 @@ def fingerprint_of_run(options: argparse.Namespace) -> str:
     asked = {
         name: value for name, value in vars(options).items() if name not in ("model", "names", "seeds", "shard", "out")
     }
-    return hashlib.sha256(f"{base_fingerprint(model)} {sorted(asked.items())}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{model_fingerprint(model)} {sorted(asked.items())}".encode()).hexdigest()[:16]
 
 
 def read(path: Path) -> list[dict]:

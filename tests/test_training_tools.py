@@ -185,6 +185,19 @@ def test_a_checkpoint_goes_back_to_its_stock_base(said, checkpoint, tmp_path):
     assert "pass one of them" in said(export, *both)
 
 
+def test_an_export_that_can_not_be_put_in_place_leaves_the_old_one(said, base, monkeypatch):
+    held, rename = sorted(base.iterdir()), Path.rename
+
+    def fails(path, target):
+        if path.name == "new":
+            raise OSError("the disk is gone")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    assert "the disk is gone" in said(export, "--base", base, "--out", base)
+    assert sorted(base.iterdir()) == held
+
+
 def test_an_export_deletes_no_file_that_is_not_a_models(said, base, tmp_path):
     out = shutil.copytree(base, tmp_path / "out")
     (out / "thesis.odt").write_text("years")

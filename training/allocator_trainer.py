@@ -23,7 +23,7 @@ METRICS = "metrics.jsonl"
 # Trainer's; a sharded run has a folder optimizer_0, several processes have rng_state_0.pth and so on.
 _STATES = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
 _INSTEAD = "delete this checkpoint to go on from the one before, or pass another --out"
-_UNDECAYED = ("gate", "glimpse", "bias", "norm")
+_UNDECAYED = ("gate", "glimpse", "bias")
 
 
 class MetricsFile(TrainerCallback):
@@ -167,7 +167,7 @@ class AllocatorTrainer(Trainer):
                 if parameter.requires_grad:
                     last = name.rsplit(".", 1)[-1]
                     rate = self.args.learning_rate * (self.gate_factor if last == "gate" else 1.0)
-                    kept = any(part in name.split(".")[-2:] for part in _UNDECAYED)
+                    kept = last in _UNDECAYED or any("norm" in part for part in name.split(".")[-2:])
                     groups.setdefault((rate, 0.0 if kept else self.args.weight_decay), []).append(parameter)
             self.optimizer = torch.optim.AdamW(
                 [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()],

@@ -56,7 +56,12 @@ def export(base: Path, out: Path, allocator: Path | None = None):
         if out.exists():
             _check_replaced(out, new)
             out.rename(old)
-        new.rename(out)
+        try:
+            new.rename(out)
+        except BaseException:
+            if old.exists():
+                old.rename(out)
+            raise
 
 
 def export_stock(checkpoint: Path, out: Path) -> None:

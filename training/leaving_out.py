@@ -23,7 +23,8 @@ def leave_out(batch: Batch, random: Random, encoded_whole: bool = False, foveate
     """The batch with as many cells of each page left out; itself where a page needs more than can be kept.
 
     They are left out before the vision tower, or after it where the page is `encoded_whole`; `foveated`, a coarse view of the
-    whole page, which the model's foveated mode would take at that number of tokens, stands before what is kept.
+    whole page stands before what is kept, as in the model's foveated mode with `coarse_view_min_tokens=1`: small pages have
+    room for smaller views alone.
 
     What stays, in this order: the cells that answers are read from, those that hold a name that a question of the page asks
     by, then any others. On half of the pages, and where an answer is read from no place, empty ones go before they do.
