@@ -113,9 +113,11 @@ $(VENV)/.dev: $(VENV)/.train
 
 # Video needs torchvision, which has no CPU build for this torch; its wheel without dependencies is enough for the tests.
 $(TORCHVISION): $(VENV)/.installed
-	$(PIP) --no-deps --target $@ torchvision==0.28.0
+	$(PIP) --no-deps --upgrade --target $@ torchvision==0.28.0
+	touch $@
 
 # lmms-eval asks for CUDA's torch and more; these are enough for its command on a local task. It reaches into filelock, as that was before 4.3.
 $(LMMS): $(VENV)/.installed
-	$(PIP) --no-deps --target $@ lmms-eval==0.7.3 'filelock<4.3' chardet colorama DataProperty loguru lxml mbstrdecoder \
+	$(PIP) --no-deps --upgrade --target $@ lmms-eval==0.7.3 'filelock<4.3' chardet colorama DataProperty loguru lxml mbstrdecoder \
 	    pathvalidate portalocker pytablewriter pytz sacrebleu sqlitedict tabledata tabulate tcolorpy tenacity typepy
+	touch $@

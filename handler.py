@@ -231,6 +231,11 @@ def read_parameters(parameters: dict, limits: Limits) -> dict:
     if limits.seconds is not None:
         options["max_time"] = min(limits.seconds, options.get("max_time", limits.seconds))
     refuse_half("".join(options.get("stop_strings", "")), "stop_strings")
+    if options.get("min_new_tokens", 0) > options["max_new_tokens"]:
+        raise ValueError(
+            f"min_new_tokens={options['min_new_tokens']} is more than max_new_tokens={options['max_new_tokens']}; pass a larger "
+            "max_new_tokens, or a smaller min_new_tokens"
+        )
     sampling = [name for name in SAMPLING if name in options]
     if 0 < options.get("temperature", 0) < LEAST_TEMPERATURE:  # probabilities would be NaN
         raise ValueError(

@@ -5,6 +5,7 @@ import gc
 import sys
 import warnings
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -56,13 +57,14 @@ class PeakMemory:
 
     Attributes:
         peak: bytes. On a GPU, of the tensors that torch has allocated, weights included. On a CPU, of the whole process's
-            resident set, with Python and its libraries; `None` where the system does not tell (not Linux).
+            resident set, with Python and its libraries; `None` where the system does not tell (not
+            Linux, or a container that hides it).
         above: bytes of it that were not in use at the start: what the prefill itself needs.
     """
 
     def __init__(self, device: torch.device):
         self.device = device
-        self.peak = self.above = None
+        self.peak = self.above = self._start = None
 
     def __enter__(self):
         gc.collect()
@@ -71,23 +73,24 @@ class PeakMemory:
             self._start = torch.cuda.memory_allocated(self.device)
         elif sys.platform == "linux":
             ctypes.CDLL(None).malloc_trim(0)  # what earlier methods freed goes back to the system
-            Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark to what is resident now
-            self._start = _status("VmRSS")
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark to what is resident now
+                self._start = _status("VmRSS")
         return self
 
     def __exit__(self, *error):
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
             self.peak = torch.cuda.max_memory_allocated(self.device)
-        elif sys.platform == "linux":
+        elif self._start is not None:
             self.peak = _status("VmHWM")
         if self.peak is not None:
             self.above = self.peak - self._start
 
 
-def _status(name: str) -> int:
+def _status(name: str) -> int | None:
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
 
 
 class HostSyncs:

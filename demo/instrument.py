@@ -206,7 +206,7 @@ class Instrument:
         def work():
             try:
                 with ExitStack() as stack:
-                    memory = _peak_memory(stack, self.model.device)
+                    memory = stack.enter_context(PeakMemory(self.model.device))
                     result["start"] = time.perf_counter()
                     result["run"] = run = prepare()
                     output = self.model.generate(
@@ -251,11 +251,3 @@ def _reading(texts: list[str], streamer: _TimedStreamer, result: dict) -> Readin
     run = result["run"]
     first = None if streamer.first is None else streamer.first - result["start"]
     return Reading("".join(texts).strip(), run.tokens, first, reused=run.reused)
-
-
-def _peak_memory(stack: ExitStack, device) -> PeakMemory:
-    memory = PeakMemory(device)
-    try:
-        return stack.enter_context(memory)
-    except OSError:  # a container that hides the process's own counters
-        return PeakMemory(device)

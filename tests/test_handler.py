@@ -394,6 +394,10 @@ PARAMETERS = {
         "max_new_tokens='many' is not allowed; pass a whole number from 1",
     ),
     "too many tokens": ({"max_new_tokens": 100_000}, "from 1 to 4096"),
+    "a least above the most": (
+        {"min_new_tokens": 9, "max_new_tokens": 3},
+        "min_new_tokens=9 is more than max_new_tokens=3; pass a larger max_new_tokens",
+    ),
     "true for a number": ({"top_k": True}, "top_k=True is not allowed"),
     "no number": ({"temperature": float("nan")}, "temperature=nan"),
     "a number for a switch": ({"do_sample": 1}, "do_sample=1 is not allowed"),
