@@ -203,15 +203,22 @@ def attend(
     return _plan(kept, level, depth, renumber[cell_token], grid, pooled=fine < budget)
 
 
-def straight_through_gates(scores: torch.Tensor, allocation: Allocation, temperature: torch.Tensor) -> torch.Tensor:
-    """(K,) gates whose value is exactly 1 and whose gradient is that of sigmoid((score - threshold) / temperature).
+def soft_gates(scores: torch.Tensor, allocation: Allocation, temperature: torch.Tensor) -> torch.Tensor:
+    """(K,) sigmoid((score - threshold) / temperature) of the kept cells.
 
-    The threshold lies between the lowest kept and the highest dropped score. Multiplied into the kept tokens, the gates
-    carry the language-model loss to the scores without changing what the language model sees (straight-through
-    estimator: Bengio et al. 2013, section 3).
+    The threshold lies between the lowest kept and the highest dropped score.
     """
     kept = scores[flat_index(allocation)]
     dropped = scores[(allocation.cell_token < 0) & (scores > -math.inf)]
     ends = [kept.detach().min(), dropped.detach().max()] if len(dropped) else [kept.detach().min()]
-    soft = torch.sigmoid((kept - torch.stack(ends).mean()) / temperature)
+    return torch.sigmoid((kept - torch.stack(ends).mean()) / temperature)
+
+
+def straight_through_gates(scores: torch.Tensor, allocation: Allocation, temperature: torch.Tensor) -> torch.Tensor:
+    """(K,) gates whose value is exactly 1 and whose gradient is that of `soft_gates`.
+
+    Multiplied into the kept tokens, the gates carry the language-model loss to the scores without changing what the language
+    model sees (straight-through estimator: Bengio et al. 2013, section 3).
+    """
+    soft = soft_gates(scores, allocation, temperature)
     return 1 + (soft - soft.detach())

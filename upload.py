@@ -14,9 +14,9 @@ from pathlib import Path
 
 from huggingface_hub.errors import StrictDataclassError
 
-from publishing.files import CODE_FILES, DATA_PATTERNS, DEFAULT_CHECKPOINT, PICTURES, ROOT, files_of, human_size
+from publishing.files import CODE_FILES, DEFAULT_CHECKPOINT, PICTURES, ROOT, files_of, human_size
 
-__all__ = ["CODE_FILES", "DATA_PATTERNS", "DEFAULT_CHECKPOINT", "ROOT", "files_of", "main", "stage"]
+__all__ = ["CODE_FILES", "DEFAULT_CHECKPOINT", "ROOT", "files_of", "main", "stage"]
 
 
 def stage(checkpoint: str | Path, out: str | Path) -> Path:

@@ -8,6 +8,7 @@ from transformers.initialization import no_init_weights
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.layer import ARRCOCLayer
+from evaluation.dials import DIALS
 from evaluation.stock import StockProcessor, stock_processor_of
 
 CHECKPOINT = (
@@ -122,8 +123,7 @@ def _fill(model, seed: int):
 
 def stock_of(model) -> Qwen3VLForConditionalGeneration:
     """Stock Qwen3-VL on the very parameters of `model`, without a copy."""
-    own = set(ARRCOCQwen3VLConfig.__dataclass_fields__) - set(Qwen3VLConfig.__dataclass_fields__)
-    left_out = own | {"model_type", "auto_map", "architectures"}
+    left_out = {*DIALS, "model_type", "auto_map", "architectures"}
     config = Qwen3VLConfig(**{name: value for name, value in model.config.to_dict().items() if name not in left_out})
     with torch.device("meta"):
         stock = Qwen3VLForConditionalGeneration(config)

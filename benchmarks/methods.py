@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from benchmarks.geometry import build_model, build_processors, config_of, stock_of
-from benchmarks.pictures import Example
-from evaluation.baselines.interface import grid_of, prompt
+from evaluation.baselines.interface import Shown, grid_of, prompt
 from evaluation.baselines.resize import resize
 from evaluation.stock import StockProcessor
 
@@ -23,7 +22,7 @@ class Bench:
     processor: ARRCOCProcessor
     stock_processor: StockProcessor
 
-    def cells(self, example: Example) -> int:
+    def cells(self, example: Shown) -> int:
         """Visual tokens of the whole picture."""
         rows, columns = grid_of(self.processor, example)
         return rows * columns
@@ -41,7 +40,7 @@ class Case:
     """
 
     method: str
-    examples: Sequence[Example]
+    examples: Sequence[Shown]
     budget: int
     encode_ratio: float | str
 

@@ -1,20 +1,10 @@
 """Pictures to measure on: half noise, half a page of text, the same for the same size and seed."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from PIL import Image, ImageDraw
 
 QUESTION = "what is the total?"
 LINE = 16  # pixels from one line of text to the next
-
-
-@dataclass(frozen=True)
-class Example:
-    """A picture and what is asked about it."""
-
-    image: Image.Image
-    question: str = QUESTION
 
 
 def draw(pixels: int, seed: int = 0) -> Image.Image:

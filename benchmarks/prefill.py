@@ -19,9 +19,10 @@ from benchmarks import growth
 from benchmarks.geometry import DTYPES, GEOMETRIES
 from benchmarks.measure import measure
 from benchmarks.methods import METHODS, STOCK, Bench, Case, build_bench
-from benchmarks.pictures import Example, draw
+from benchmarks.pictures import QUESTION, draw
 from benchmarks.records import Condition, SettingsMismatch, read, settings_of, write
 from benchmarks.summary import summarise, table
+from evaluation.baselines.interface import Shown
 from evaluation.budgets import label, parse_budgets, tokens_for
 
 SMALLEST = 32  # pixels, the side of one cell of the published geometries
@@ -116,7 +117,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
     return parser, options
 
 
-def run(bench: Bench, condition: Condition, options: argparse.Namespace, pictures: list[Example]) -> dict:
+def run(bench: Bench, condition: Condition, options: argparse.Namespace, pictures: list[Shown]) -> dict:
     """The record of one condition, from its file or measured and kept there."""
     images = type(bench.processor.image_processor).__name__
     settings = settings_of(condition, options.methods, options.repeats, options.decode_tokens, options.seed, images)
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str] | None = None):
     for pixels, batch, budget in product(sorted(options.pixels), options.batch_sizes, options.budget):
         spent = budget, options.encode_ratio
         condition = Condition(options.geometry, pixels, batch, *spent, options.device, options.dtype)
-        pictures = [Example(draw(pixels, options.seed + number)) for number in range(batch)]
+        pictures = [Shown(draw(pixels, options.seed + number), QUESTION) for number in range(batch)]
         try:
             records[condition] = run(bench, condition, options, pictures)
         except SettingsMismatch as error:

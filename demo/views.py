@@ -1,7 +1,7 @@
 """Pictures of where a question's visual tokens went: heatmap, kept cells, the maps behind the choice, and what was missed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -42,12 +42,9 @@ class Seen:
     @classmethod
     def of(cls, image, question, allocation, texture_image, max_cell_pixels) -> "Seen":
         """With every tensor on the CPU."""
-        names = [entry.name for entry in fields(allocation) if torch.is_tensor(getattr(allocation, entry.name))]
-        moved = {name: getattr(allocation, name).cpu() for name in names}
-        moved["scores"] = {name: score.cpu() for name, score in allocation.scores.items()}
         shown = image.copy()
         shown.thumbnail((MOST_SIDE, MOST_SIDE))
-        return cls(shown, image.size, question, replace(allocation, **moved), texture_image.cpu(), max_cell_pixels)
+        return cls(shown, image.size, question, allocation.to("cpu"), texture_image.cpu(), max_cell_pixels)
 
     @property
     def kept(self) -> torch.Tensor:

@@ -59,6 +59,12 @@ def intervals(values: np.ndarray, clusters, resamples: int = RESAMPLES, seed: in
     return result
 
 
+def interval_columns(name: str, spread: np.ndarray) -> dict[str, float | None]:
+    """Mean and ends (3,) of `intervals` as the columns NAME, NAME_low and NAME_high of a row; None for NaN."""
+    values = [None if np.isnan(value) else float(value) for value in spread]
+    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
+
+
 def with_interval(row: dict, metric: str) -> str:
     """A metric of a row that has it, in percent with the 95% interval, as far as there is one."""
     low, high = row[f"{metric}_low"], row[f"{metric}_high"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation import baselines
-from evaluation.bootstrap import RESAMPLES, intervals, with_interval
+from evaluation.bootstrap import RESAMPLES, interval_columns, intervals, with_interval
 from evaluation.budgets import FULL, heading, label
 from evaluation.loading import Facts
 from evaluation.metrics import WHOLE, anls, as_number, exact_match, relaxed_accuracy
@@ -75,7 +75,7 @@ def summarise(
             }
             for number, (*run, name) in enumerate(names):
                 if run == [method, budget]:
-                    row |= _with_interval(name, spread[:, number])
+                    row |= interval_columns(name, spread[:, number])
                     if name in PARTIAL:
                         row[f"{name}_questions"] = int(counts[number])
             timed = (ratios or {}).get((method, budget), {})
@@ -102,11 +102,6 @@ def _columns(examples, facts, answers) -> tuple[np.ndarray, list[tuple[str, str,
             columns.append(missing if reference is None else values[:, number] - reference[:, number])
             names.append((method, budget, f"{name}_vs_{REFERENCE}"))
     return np.stack(columns, axis=1), names
-
-
-def _with_interval(name: str, spread: np.ndarray) -> dict:
-    values = [None if math.isnan(value) else float(value) for value in spread]
-    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
 
 
 def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match") -> str:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from evaluation import baselines, loading
 from evaluation.answering import batches_of, recalls
-from evaluation.bootstrap import RESAMPLES, intervals, with_interval
+from evaluation.bootstrap import RESAMPLES, interval_columns, intervals, with_interval
 from evaluation.budgets import FULL, heading, label, tokens_for
 from evaluation.loading import Facts
 from evaluation.metrics import WHOLE
@@ -83,8 +83,7 @@ def summarise(
     row = dict(zip(LABELS, (method, label(budget), len(values)), strict=True)) | {"sources": len(set(groups))}
     spread = intervals(values, groups, resamples, seed)
     for number, name in enumerate(MEASURES):
-        ends = [None if np.isnan(value) else float(value) for value in spread[:, number]]
-        row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+        row |= interval_columns(name, spread[:, number])
     return row
 
 

@@ -123,7 +123,7 @@ def test_arrcoc_here_and_among_the_baselines_is_one(loaded, page, chat):
     """The evaluation on own data and this one ask the same question of the same model."""
     condition = Condition(token_budget=0.25)
     model, processor = loaded(condition)
-    question = asking.Question(page(128, 96), "what is the total?")
+    question = asking.Shown(page(128, 96), "what is the total?")
     prepared = baselines.find("arrcoc")(model, processor, [question], [12])
     want = model.generate(**prepared.inputs, **SETTINGS)[:, prepared.inputs["input_ids"].shape[1] :]
     reply = ask(model, processor, condition, [chat(question.image, question.question)], SETTINGS)[0]

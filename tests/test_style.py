@@ -142,8 +142,8 @@ def test_the_package_imports_nothing_around_it(name):
 
 
 def python_files() -> list[str]:
-    """Every Python file of the repository, as paths from its root."""
-    folders = ("training", "evaluation", "benchmarks", "demo", "publishing")
+    """Every Python file of the repository but its tests, as paths from its root."""
+    folders = ("training", "evaluation", "benchmarks", "demo", "publishing", "dev")
     found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.py"), *found])
 

@@ -8,7 +8,6 @@ import copy
 import hashlib
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -16,10 +15,9 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
-from transformers import Qwen3VLConfig
 
 from arrcoc.checkpoint import with_new_parts
-from evaluation.dials import SHAPES
+from evaluation.dials import DIALS, SHAPES
 
 VERSION = 1  # of the file's form
 _FILE = "allocator.safetensors"  # as training names it
@@ -65,8 +63,7 @@ def _plain(module: nn.Module) -> nn.Module:
 
 def allocator_dials(config) -> dict:
     """The allocator's own fields of an `ARRCOCQwen3VLConfig`, by name."""
-    inherited = {field.name for field in fields(Qwen3VLConfig)}
-    return {f.name: getattr(config, f.name) for f in fields(type(config)) if f.name not in inherited}
+    return {name: getattr(config, name) for name in DIALS}
 
 
 def write_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from arrcoc.placement import merged_grids
+from evaluation.baselines.interface import Shown, prompt
 from training.data.examples import Example, evidence_share
 
 IGNORED = -100  # a label that the loss leaves out
@@ -44,8 +45,9 @@ class AllocatorCollator:
 
     def __call__(self, examples: Sequence[Example], number: int) -> dict[str, torch.Tensor]:
         """The batch `number`: image inputs, `image_token_counts`, `evidence`, `context` (all cells), and prompts where needed."""
-        images = [example.image for example in examples]
-        inputs = self._prompts(images, examples)
+        shown = [Shown(example.image, example.question) for example in examples]  # opens each picture once
+        images = [each.image for each in shown]
+        inputs = prompt(self.processor, shown, padding_side="right", token_budget="full")
         merge = self.processor.image_processor.merge_size
         grids = [grid[1:] for grid in merged_grids(inputs["image_grid_thw"], merge)]
         batch = {name: inputs[name] for name in _IMAGE_INPUTS}
@@ -66,25 +68,6 @@ class AllocatorCollator:
             batch |= _renamed(self._padded(answered, lengths), "full_")
             batch |= _renamed(self._padded(kept, lengths), "kept_")
         return batch
-
-    def _prompts(self, images, examples):
-        chats = [
-            [
-                {
-                    "role": "user",
-                    "content": [{"type": "image", "image": image}, {"type": "text", "text": example.question}],
-                }
-            ]
-            for image, example in zip(images, examples, strict=True)
-        ]
-        return self.processor.apply_chat_template(
-            chats,
-            tokenize=True,
-            add_generation_prompt=True,
-            return_dict=True,
-            return_tensors="pt",
-            processor_kwargs={"padding": True, "padding_side": "right", "token_budget": "full"},
-        )
 
     def _answer(self, example: Example) -> torch.Tensor:
         tokenizer = self.processor.tokenizer

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from arrcoc.encoding import picked
 from training.allocator_batches import IGNORED
 
 
@@ -33,10 +34,7 @@ def with_features(vision_output, decisions=None, model=None):
 
 def rows_alone(prompt, image_grid_thw, vision_output, rows: list[int]) -> tuple[dict, torch.Tensor, object]:
     """What a pass over the samples `rows` alone takes of a batch with one image in each: prompt, grids, encoder's output."""
-    seen = with_features(vision_output)
-    seen.pooler_output = tuple(vision_output.pooler_output[row] for row in rows)
-    seen.deepstack_features = [tuple(level[row] for row in rows) for level in vision_output.deepstack_features]
-    return {name: tensor[rows] for name, tensor in prompt.items()}, image_grid_thw[rows], seen
+    return {name: tensor[rows] for name, tensor in prompt.items()}, image_grid_thw[rows], picked(vision_output, rows)
 
 
 def answer_pass(model, prompt, image_grid_thw, vision_output, attention_mask=None, position_ids=None) -> Answer:

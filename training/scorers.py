@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from arrcoc.allocation import Allocation, flat_index
-from arrcoc.attending import attend, straight_through_gates
+from arrcoc.allocation import Allocation
+from arrcoc.attending import attend, soft_gates, straight_through_gates
 from arrcoc.encoding import picked
 from arrcoc.layer import ARRCOCOutput
 from arrcoc.placement import merged_grids
@@ -69,12 +69,8 @@ class Scored:
         allocation = Allocation(
             grid=self.grid, relevance=value.detach().view(self.grid), scores={}, tensions={}, **plan
         )
-        soft = straight_through_gates(value, allocation, self.temperature)
-        if gates == "gates":
-            kept, dropped = value[flat_index(allocation)], value[allocation.cell_token < 0]
-            ends = torch.stack([kept.detach().min(), *([dropped.detach().max()] if len(dropped) else [])])
-            soft = torch.sigmoid((kept - ends.mean()) / self.temperature)
-        return ARRCOCOutput(allocation, soft)
+        gated = soft_gates if gates == "gates" else straight_through_gates
+        return ARRCOCOutput(allocation, gated(value, allocation, self.temperature))
 
 
 def repeats(batch) -> list[bool]:

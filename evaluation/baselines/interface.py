@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from PIL import Image
 from transformers import BatchFeature
 
 from arrcoc.configuration_arrcoc import OWN_INPUTS
@@ -35,6 +36,14 @@ class Prepared:
     kept: list[torch.Tensor | None]
     tokens: list[float]
     during: contextlib.AbstractContextManager = field(default_factory=contextlib.nullcontext)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture and what is asked of it: all that a method needs of an example, but those that look at the evidence."""
+
+    image: Image.Image
+    question: str
 
 
 # (model, processor, examples, budgets) -> Prepared. An example has `image` (PIL, RGB), `question` and `evidence` (boxes: left,

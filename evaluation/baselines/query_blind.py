@@ -11,6 +11,7 @@ from evaluation.baselines.arrcoc import arrcoc
 from evaluation.baselines.interface import Prepared
 from evaluation.dials import SHAPES
 from training.allocator import allocator_dials, read_allocator
+from training.scorers import blind_query
 
 refuses = staged.refuses
 _LAYERS: WeakKeyDictionary = WeakKeyDictionary()
@@ -52,8 +53,8 @@ def _blind(model):
     view.model, base.arrcoc = base, _LAYERS[model].to(model.device)
 
     def query(asked, number):
-        ids = torch.tensor([model.config.vision_end_token_id], device=model.device)
-        return model.get_input_embeddings()(ids).detach()
+        ids, _ = blind_query(model, 1, model.device)
+        return model.get_input_embeddings()(ids[0]).detach()
 
     base._query = query
     return view

@@ -1,12 +1,11 @@
 """A smaller picture: what a user would do instead of choosing tokens."""
 
-from dataclasses import dataclass
-
 from PIL import Image
 
 from evaluation.baselines.interface import (
     BudgetTooSmall,
     Prepared,
+    Shown,
     count_image_tokens,
     full_prompt,
     grid_of,
@@ -18,14 +17,6 @@ from evaluation.baselines.interface import (
 STEPS = 8
 # Qwen-VL's processors refuse longer strips.
 MAX_ASPECT = 200
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A picture as it is shown, and its question."""
-
-    image: Image.Image
-    question: str
 
 
 def supports(model) -> None:

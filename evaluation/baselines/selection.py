@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import BatchFeature
 
+from arrcoc.attending import first_of_each
 from arrcoc.configuration_arrcoc import OWN_INPUTS
 from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import Prepared, prompt
@@ -79,9 +80,7 @@ def _middles(groups: torch.Tensor, width: int, count: int) -> torch.Tensor:
     sizes = torch.bincount(member, minlength=count)[:, None]
     centres = places.new_zeros(count, 2).index_add(0, member, places) / sizes
     order = (places - centres[member]).square().sum(-1).argsort(stable=True)
-    order = order[member[order].argsort(stable=True)]
-    first = torch.ones_like(order, dtype=torch.bool)
-    first[1:] = member[order][1:] != member[order][:-1]
+    order, first = first_of_each(member, order)
     return cells[order][first]
 
 

@@ -11,21 +11,13 @@ from transformers.image_utils import load_image
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.picture import open_picture
 from evaluation import baselines
-from evaluation.baselines.interface import Prepared, count_image_tokens, grid_of
+from evaluation.baselines.interface import Prepared, Shown, count_image_tokens, grid_of
 from evaluation.lmms.condition import Condition
 from evaluation.stock import stock_processor_of
 
 MAX_NEW_TOKENS = 128  # where a task names no number; as lmms-eval's own wrapper of Qwen3-VL
 SAMPLING = ("temperature", "top_p", "top_k")
 PARAGRAPH = "\n\n"  # what lmms-eval stops at where a task names nothing; answers may have paragraphs
-
-
-@dataclass(frozen=True)
-class Question:
-    """One picture and what is asked of it, as `evaluation.baselines` reads it."""
-
-    image: Image.Image
-    question: str
 
 
 @dataclass(frozen=True)
@@ -144,19 +136,20 @@ def _prepare(model, processor, condition: Condition, chats, cells: list[int]) ->
         return baselines.find(condition.method)(
             model, processor, [_question(chat, condition) for chat in chats], budgets
         )
+    own = {"token_budget": budgets} if budgets and condition.method == "arrcoc" else {}
     inputs = processor.apply_chat_template(
         chats,
         tokenize=True,
         add_generation_prompt=True,
         return_dict=True,
         return_tensors="pt",
-        processor_kwargs={"padding": True, "padding_side": "left"} | ({"token_budget": budgets} if budgets else {}),
+        processor_kwargs={"padding": True, "padding_side": "left", **own},
     )
     tokens = [float(count) for count in count_image_tokens(model, inputs)]
     return Prepared(inputs.to(model.device), [None] * len(tokens), tokens)
 
 
-def _question(chat: list[dict], condition: Condition) -> Question:
+def _question(chat: list[dict], condition: Condition) -> Shown:
     parts = chat[0]["content"]
     if len(chat) != 1 or [part["type"] for part in parts] != ["image", "text"]:
         found = "; ".join(f"{message['role']}: {[part['type'] for part in message['content']]}" for message in chat)
@@ -164,7 +157,7 @@ def _question(chat: list[dict], condition: Condition) -> Question:
             f"method={condition.method} asks one text of one picture, and this chat is {found}; pass method=arrcoc or "
             "method=stock, or leave out the task"
         )
-    return Question(parts[0]["image"], parts[1]["text"])
+    return Shown(parts[0]["image"], parts[1]["text"])
 
 
 def _images(message: dict) -> list[dict]:
@@ -189,5 +182,5 @@ def _picture(source) -> Image.Image:
 
 
 def _cells(processor, picture: Image.Image) -> int:
-    rows, columns = grid_of(processor, Question(picture, ""))
+    rows, columns = grid_of(processor, Shown(picture, ""))
     return rows * columns

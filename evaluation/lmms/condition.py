@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from arrcoc.budget import MODES
+from arrcoc.configuration_arrcoc import check_allocation_mode, check_encode_ratio
 from evaluation.budgets import FULL, heading, tokens_for
 
 # Those of `evaluation.baselines` that need neither training nor evidence boxes; stock is transformers' own Qwen3-VL.
 METHODS = (
     "arrcoc", "stock", "resize", "random", "strided", "pooling", "tome", "fastv", "visionzip", "divprune", "cdpruner",
 )  # fmt: skip
-ALLOCATION_MODES = ("select", "foveated")
 AUTO = "auto"
 SPENDING = ("allocation_mode", "encode_ratio")  # what of a condition says how arrcoc spends
 
@@ -43,13 +43,10 @@ class Condition:
         if self.method == "stock" and self.token_budget is None:
             object.__setattr__(self, "token_budget", FULL)
         self._check_budget()
-        if self.allocation_mode not in ALLOCATION_MODES:
-            raise ValueError(f"allocation_mode={self.allocation_mode!r} is unknown; pass one of {ALLOCATION_MODES}")
-        ratio = self.encode_ratio
-        if isinstance(ratio, bool) or (ratio != AUTO and not (isinstance(ratio, int | float) and 0 < ratio <= 1)):
-            raise ValueError(f"encode_ratio={ratio!r} is no share in (0, 1]; pass one such as 0.3, or 'auto'")
-        if ratio != AUTO:
-            object.__setattr__(self, "encode_ratio", float(ratio))
+        check_allocation_mode(self.allocation_mode)
+        check_encode_ratio(self.encode_ratio)
+        if self.encode_ratio != AUTO:
+            object.__setattr__(self, "encode_ratio", float(self.encode_ratio))
         if self.method != "arrcoc" and self.spending:
             raise ValueError(
                 f"method={self.method} encodes pictures whole; leave out {' and '.join(self.spending)}, or pass method=arrcoc"
