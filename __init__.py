@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, Aut
 
 from .allocation import Allocation
 from .configuration_arrcoc import ARRCOCQwen3VLConfig
-from .encoding import EncodedImages
+from .encoded import EncodedImages
 from .modeling_arrcoc_qwen import ARRCOCQwen3VLForConditionalGeneration, ARRCOCQwen3VLModel
 from .processing_arrcoc import ARRCOCProcessor
 

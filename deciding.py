@@ -8,7 +8,8 @@ import torch
 from .allocation import apply_to_deepstack, apply_to_tokens
 from .asking import Asked, ask
 from .compiling import uncompiled
-from .encoding import CoarseView, EncodedImages, coarse_grid
+from .encoded import EncodedImages
+from .encoding import CoarseView, coarse_grid
 from .layer import ARRCOCLayer, ARRCOCOutput
 from .looking import Glance
 

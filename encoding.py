@@ -1,10 +1,7 @@
-"""What the vision tower is given: some cells of an image, a coarse view beside them, or nothing again."""
+"""What the vision tower is given: some cells of an image, and a coarse view beside them."""
 
-import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +9,6 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from .allocation import Allocation
 from .compiling import uncompiled
-from .looking import Glance
 
 COARSE_FACTORS = (2, 4, 8)  # sides of an image over those of its coarse view
 
@@ -175,133 +171,3 @@ def coarse_view(
         positions=places,
         covers=(of_row[:, None] * columns + of_column).flatten(),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedImages:
-    """Images that the vision tower has seen: made by `encode_images()`, held by the caller, asked as often as wanted.
-
-    Attributes:
-        vision: what the vision tower returned, per image.
-        glances: stage 1 of each image, from `encode_images()` without what depends on a question; `None` where none was needed.
-        views: encoded `CoarseView` of each image, or `None` for each.
-        image_grid_thw, texture_images: what the images are recognised by.
-        encode_ratio, allocation_mode: that they were encoded with.
-        owner: the model that encoded them.
-    """
-
-    vision: Any
-    glances: list[Glance | None]
-    views: list[CoarseView | None]
-    image_grid_thw: torch.Tensor
-    texture_images: torch.Tensor
-    encode_ratio: float | str
-    allocation_mode: str
-    owner: weakref.ref = field(repr=False)
-
-    def spending(self, encode_ratio, allocation_mode) -> tuple[float | str, str]:
-        """The `encode_ratio` and the mode that the images are asked with: those that they were encoded with.
-
-        Raises:
-            ValueError: another one is asked for, and is not `None`.
-        """
-        if allocation_mode is not None and allocation_mode != self.allocation_mode:
-            raise ValueError(
-                f"encoded_images was made for allocation_mode={self.allocation_mode!r}, but {allocation_mode!r} is asked for; "
-                "pass the same to encode_images(), or leave it out here"
-            )
-        if encode_ratio is not None and encode_ratio != self.encode_ratio:
-            raise ValueError(
-                f"encoded_images was made with encode_ratio={self.encode_ratio!r}, but {encode_ratio!r} is asked for; pass the "
-                "same to encode_images(), or leave it out here"
-            )
-        return self.encode_ratio, self.allocation_mode
-
-    def check(self, model, image_grid_thw, texture_images) -> None:
-        """Refuses to stand for other images, another model or another dtype.
-
-        Raises:
-            ValueError: saying what differs.
-        """
-        own = self.owner() is model
-        if not own:
-            raise ValueError("encoded_images was made by another model; call encode_images() of this one")
-        came, dtype = self.vision.pooler_output[0], model.visual.dtype
-        if came.dtype != dtype and not torch.is_autocast_enabled(came.device.type):
-            raise ValueError(
-                f"encoded_images is {came.dtype}, but the model is {dtype} by now; call encode_images() again"
-            )
-        if texture_images is None:
-            raise ValueError(
-                "texture_images is missing: encoded_images can't tell its pictures without; pass the processor's output as it is"
-            )
-        device = self.texture_images.device
-        same = torch.equal(image_grid_thw.cpu(), self.image_grid_thw.cpu())
-        if not same or not torch.equal(texture_images.to(device), self.texture_images):
-            raise ValueError(
-                "encoded_images holds other pictures than this prompt shows (or the same at another size or in another order); "
-                "call encode_images() with the inputs of these"
-            )
-
-    def pick(self, chosen: torch.Tensor) -> "EncodedImages":
-        """Those of the images that `chosen` (images,) bool marks."""
-        numbers = chosen.nonzero().flatten().tolist()
-        return EncodedImages(
-            picked(self.vision, numbers),
-            [self.glances[n] for n in numbers],
-            [self.views[n] for n in numbers],
-            self.image_grid_thw[chosen.to(self.image_grid_thw.device)],
-            self.texture_images[chosen.to(self.texture_images.device)],
-            self.encode_ratio,
-            self.allocation_mode,
-            self.owner,
-        )
-
-
-def picked(vision, numbers: Sequence[int]):
-    """The vision output of the images `numbers`, in that order; one may come several times."""
-    found = type(vision)(**vision)
-    found.pooler_output = tuple(vision.pooler_output[n] for n in numbers)
-    found.deepstack_features = [tuple(level[n] for n in numbers) for level in vision.deepstack_features]
-    unit = len(vision.last_hidden_state) // sum(map(len, vision.pooler_output))
-    hidden = vision.last_hidden_state.split([unit * len(tokens) for tokens in vision.pooler_output])
-    found.last_hidden_state = torch.cat([hidden[n] for n in numbers]) if numbers else hidden[0][:0]
-    return found
-
-
-def only_source(mm_encoder_outputs: dict | None, encoded_images) -> dict:
-    """A copy of `mm_encoder_outputs`.
-
-    Raises:
-        ValueError: `encoded_images` are there, too, and one of both would not be used.
-    """
-    if mm_encoder_outputs and encoded_images is not None:
-        raise ValueError(
-            "mm_encoder_outputs and encoded_images are both there; pass one of them: what stands in the prompt, or images that "
-            "are still to be asked"
-        )
-    return dict(mm_encoder_outputs or {})
-
-
-def check_encoded(encoded_images, image_grid_thw) -> None:
-    """Refuses what is no `EncodedImages`, or comes with a prompt that shows none or another number of images.
-
-    Raises:
-        ValueError: saying what came and what was wanted.
-    """
-    if encoded_images is None:
-        return
-    # not by its class, of which each repository that is loaded from the Hub has its own
-    if not all(hasattr(encoded_images, each.name) for each in fields(EncodedImages)):
-        raise ValueError(f"encoded_images is a {type(encoded_images).__name__}; pass what encode_images() returned")
-    if image_grid_thw is None:
-        raise ValueError(
-            "encoded_images came with a prompt that shows no image; leave it out, or pass image_grid_thw with the prompt's other "
-            "inputs, as the processor returns them"
-        )
-    encoded = len(encoded_images.image_grid_thw)
-    if len(image_grid_thw) != encoded:
-        raise ValueError(
-            f"encoded_images holds {encoded} pictures, but the prompt shows {len(image_grid_thw)}; pass one prompt with the "
-            "pictures that were encoded, or encode the batch (a picture as often as it is shown)"
-        )

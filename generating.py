@@ -10,7 +10,7 @@ from transformers.generation import utils as generation_utils
 
 from .caching import CACHE, cached_tokens, check_same_images, deltas_of, drop_stale_end, held_rope_deltas, prompt_end
 from .configuration_arrcoc import check_spending
-from .encoding import check_encoded
+from .encoded import check_encoded
 from .placement import (
     cells_of,
     check_filled,

@@ -30,7 +30,7 @@ from .caching import (
 from .checkpoint import LoadingMixin
 from .compiling import with_return_dict
 from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt
-from .encoding import EncodedImages, only_source
+from .encoded import EncodedImages, only_source
 from .generating import GeneratingMixin
 from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer

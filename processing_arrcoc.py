@@ -9,7 +9,6 @@ import functools
 import inspect
 import math
 import numbers
-import re
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +21,7 @@ from .budget import TIERS, as_entries, auto_token_budget, check_token_budget
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
 from .picture import open_picture, square
+from .questions import questions_of
 from .texture import pixel_canvas
 
 logger = logging.get_logger(__name__)
@@ -29,14 +29,6 @@ logger = logging.get_logger(__name__)
 QUESTION_TURNS = ("last_user", "image")
 # Token counts of questions are padded to a multiple of this, so that batches of unlike questions often agree in shape.
 _QUERY_MULTIPLE = 32
-_TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
-_SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
-_NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
-# What says behind a question how to answer it: a last line, or what follows the question mark.
-_INSTRUCTION = re.compile(r"(?:\s*\n\s*|(?<=\?)\s+)(?:please\s+)?(?:answer|respond|reply)\b[^?\n]*\Z", re.IGNORECASE)
-_TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
-# What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
-_MARKED = re.compile("\U000f0000.*?\U000f0001")
 _GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
 # Arguments that change the tokenizer's own state: questions are read with the text's, so that a call in another thread
 # never meets a tokenizer that is set otherwise.
@@ -179,7 +171,10 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             rescale = rescale and factor is not None and math.isclose(factor, 1 / 255)
             data_format = of_images("input_data_format", None)
             images = open_picture(images, data_format, keep_arrays=not rescale)
-        questions = [] if text is None or images is None else self._questions(text, **kwargs)
+        questions = []
+        if text is not None and images is not None:
+            sanitized = bool(kwargs.get("sanitize_control_tokens"))
+            questions = questions_of(text, self.image_token, self.question_turn, sanitized)
         text_kwargs = {name: _setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
         text_kwargs = {name: value for name, value in text_kwargs.items() if value is not None}
         # A copy for this call carries the request, so that calls from several threads never see each other's.
@@ -233,28 +228,6 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             counts.append(min(budget, cells))
         return counts
 
-    def _questions(self, text, sanitize_control_tokens: bool = False, **unused) -> list[str]:
-        """The question of each image placeholder in `text`, in order."""
-        prompts = [text] if isinstance(text, str) else list(text)
-        if not all(isinstance(prompt, str) for prompt in prompts):
-            return []  # the checks that follow refuse it
-        questions = []
-        for prompt in prompts:
-            if sanitize_control_tokens:
-                prompt = _MARKED.sub("", prompt)
-            turns = [(turn, _plain(turn[2])) for turn in _TURN.finditer(prompt)]
-            # what a tool gave back stands in a user's turn too, and asks nothing; nor does a picture alone
-            asking = [(turn, body) for turn, body in turns if body and not body.startswith(_TOOL)]
-            by_user = [(turn, body) for turn, body in asking if turn[1] == "user"]
-            last = "" if turns else _plain(prompt)
-            last = by_user[-1][1] if by_user else last
-            for image in re.finditer(re.escape(self.image_token), prompt):
-                own = [body for turn, body in asking if turn.start() <= image.start() < turn.end()]
-                before = [body for turn, body in by_user if turn.start() < image.start()]
-                nearest = (own or before[-1:] or [last])[0]
-                questions.append(_without_instruction(nearest if self.question_turn == "image" else last))
-        return questions
-
     def _tokenize_questions(self, questions: list[str]) -> dict[str, torch.Tensor]:
         unlike = list(dict.fromkeys(questions))  # several pictures are mostly asked one thing
         rows = self.tokenizer(unlike, add_special_tokens=False, return_attention_mask=True, **self._request.text_kwargs)
@@ -283,10 +256,6 @@ class ARRCOCProcessor(Qwen3VLProcessor):
                 for cells, limit in zip(data.num_image_tokens, limits, strict=True)
             ]
         return data
-
-
-def _plain(body: str) -> str:
-    return _SPECIAL.sub("", _NUMBERED.sub("", body)).strip()
 
 
 def _video_settings(folder, kwargs: dict) -> dict | None:
@@ -322,12 +291,6 @@ def _refuse_misspelt(names):
         if close or "budget" in name:
             meant = close[0] if close else "token_budget"
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
-
-
-def _without_instruction(question: str) -> str:
-    """`question` without what closes it to say how to answer, as benchmarks do: no cell of the picture is about that."""
-    asked = _INSTRUCTION.sub("", question)
-    return asked if "?" in asked else question
 
 
 def _refuse_halves(text):

@@ -12,7 +12,8 @@ from .asking import Asked, check_pixels
 from .compiling import with_return_dict
 from .configuration_arrcoc import check_spending
 from .deciding import DecidingMixin
-from .encoding import CoarseView, EncodedImages, check_encoded, coarse_view, encode_cells
+from .encoded import EncodedImages, check_encoded
+from .encoding import CoarseView, coarse_view, encode_cells
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
 
 logger = logging.get_logger(__name__)

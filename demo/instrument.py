@@ -20,7 +20,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStr
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.budget import MODES
 from arrcoc.caching import CACHE
-from arrcoc.encoding import EncodedImages
+from arrcoc.encoded import EncodedImages
 from benchmarks.counts import PeakMemory, cache_bytes
 from demo.asking import Asking
 from demo.views import Seen

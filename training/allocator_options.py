@@ -11,7 +11,7 @@ from accelerate.utils import parse_flag_from_env
 from evaluation.dials import parse_dials
 from training.adapt import ADAPTS
 from training.allocator_batches import SHARES
-from training.metrics_file import OPTIONS
+from training.run_folder import OPTIONS
 from training.scorers import SCORERS
 from training.signals import LAYER_SIGNALS, SIGNALS, needs, parse_signals
 

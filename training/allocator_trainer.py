@@ -16,7 +16,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from training.allocator import check_parameters, fill_parameters, read_tensors, write_tensors
 from training.allocator_batches import AllocatorBatches
-from training.metrics_file import cut_after
+from training.run_folder import cut_after
 
 TRAINED = "trained.safetensors"
 METRICS = "metrics.jsonl"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from arrcoc.encoding import picked
+from arrcoc.encoded import picked
 from training.allocator_batches import IGNORED
 
 

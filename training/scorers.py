@@ -8,7 +8,7 @@ from torch import nn
 
 from arrcoc.allocation import Allocation
 from arrcoc.attending import attend, soft_gates, straight_through_gates
-from arrcoc.encoding import picked
+from arrcoc.encoded import picked
 from arrcoc.layer import ARRCOCOutput
 from arrcoc.placement import merged_grids
 from evaluation.baselines.glimpse_prune import GlimpsePredictor

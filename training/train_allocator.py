@@ -28,7 +28,7 @@ from training.allocator_learner import AllocatorLearner
 from training.allocator_options import DEFAULT_SIGNALS, LAYER_SCORERS, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples, world_spec
-from training.metrics_file import STATE
+from training.run_folder import STATE
 from training.signals import parse_signals
 
 __all__ = ["DEFAULT_SIGNALS", "finish", "main", "make_learner", "make_source", "parse", "training_arguments"]

@@ -22,7 +22,7 @@ from training import parallel
 from training.base_model import HEADS, build_model, export
 from training.batches import make_batch
 from training.curriculum import STAGES, Stage
-from training.metrics_file import OPTIONS, STATE, cut_after
+from training.run_folder import OPTIONS, STATE, cut_after
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
 from training.stream import MOST_PROCESSES, Batches

@@ -1,0 +1,53 @@
+"""The question of each image, read off a prompt in Qwen3-VL's chat format."""
+
+import re
+
+_TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
+_SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
+_NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
+# What says behind a question how to answer it: a last line, or what follows the question mark.
+_INSTRUCTION = re.compile(r"(?:\s*\n\s*|(?<=\?)\s+)(?:please\s+)?(?:answer|respond|reply)\b[^?\n]*\Z", re.IGNORECASE)
+_TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
+# What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
+_MARKED = re.compile("\U000f0000.*?\U000f0001")
+
+
+def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> list[str]:
+    """The question of each image placeholder in `text`, in order; none where `text` is no text.
+
+    Args:
+        text: a prompt, or a list of them.
+        image_token: the placeholder.
+        turn: "last_user", whose question all images of a prompt are asked, or "image", the turn that each stands in.
+        sanitized: whether control tokens that a user typed are marked, as `apply_chat_template(sanitize_control_tokens=True)`
+            does; they are no part of a question.
+    """
+    prompts = [text] if isinstance(text, str) else list(text)
+    if not all(isinstance(prompt, str) for prompt in prompts):
+        return []  # the checks that follow refuse it
+    questions = []
+    for prompt in prompts:
+        if sanitized:
+            prompt = _MARKED.sub("", prompt)
+        turns = [(found, _plain(found[2])) for found in _TURN.finditer(prompt)]
+        # what a tool gave back stands in a user's turn too, and asks nothing; nor does a picture alone
+        asking = [(found, body) for found, body in turns if body and not body.startswith(_TOOL)]
+        by_user = [(found, body) for found, body in asking if found[1] == "user"]
+        last = "" if turns else _plain(prompt)
+        last = by_user[-1][1] if by_user else last
+        for image in re.finditer(re.escape(image_token), prompt):
+            own = [body for found, body in asking if found.start() <= image.start() < found.end()]
+            before = [body for found, body in by_user if found.start() < image.start()]
+            nearest = (own or before[-1:] or [last])[0]
+            questions.append(_without_instruction(nearest if turn == "image" else last))
+    return questions
+
+
+def _plain(body: str) -> str:
+    return _SPECIAL.sub("", _NUMBERED.sub("", body)).strip()
+
+
+def _without_instruction(question: str) -> str:
+    # What says how to answer is left out, as benchmarks say it: no cell of the picture is about that.
+    asked = _INSTRUCTION.sub("", question)
+    return asked if "?" in asked else question
