@@ -35,8 +35,8 @@ class Written:
 
 @dataclass
 class Canvas:
-    """An RGB image being drawn, `width` x `height` pixels, with the boxes already taken, the glyphs and texts written, the things
-    that can be asked for, and what the transcript says of each place."""
+    """An RGB image being drawn, `width` x `height` pixels, with the boxes already taken, the glyphs and texts written, and the
+    things that can be asked for."""
 
     width: int
     height: int
@@ -46,7 +46,6 @@ class Canvas:
     glyphs: list[Glyph] = field(default_factory=list)
     texts: list[tuple[str, Box]] = field(default_factory=list)
     things: list[Thing] = field(default_factory=list)
-    entries: list[tuple[Box, str]] = field(default_factory=list)
 
     def __post_init__(self):
         self.image = Image.new("RGB", (self.width, self.height), self.paper)

@@ -33,19 +33,13 @@ def draw_chart(canvas: Canvas, random: Random, layout: ChartLayout, split: str, 
     canvas.taken.append(chart.box)
     if layout.title == "line":
         title = random.choice(words.TITLES)
-        ink = canvas.write(title, left + 2, top + chart.size, chart.font, chart.size, canvas.ink)
-        canvas.entries.append((ink.box, title))
+        canvas.write(title, left + 2, top + chart.size, chart.font, chart.size, canvas.ink)
         chart.box = (left, top + round(chart.size * 1.4), right, bottom)
     fills = random.sample(sorted(words.COLOURS), len(chart.labels))
     if layout.bars != "colours":
         fills = fills[:1] * len(fills)
     draw = _draw_up if layout.direction == "up" else _draw_right
     places = draw(canvas, layout, chart, fills, random.uniform(0.5, 0.8))
-    for label, value, (label_ink, value_ink) in zip(chart.labels, chart.values, places, strict=True):
-        both = tuple(pick(a, b) for pick, a, b in zip((min, min, max, max), label_ink.box, value_ink.box, strict=True))
-        # read in the order of the labels
-        place = label_ink.box if layout.direction == "up" else both
-        canvas.entries.append((place, f"{label}: {value}"))
     return _ask(random, chart, places)
 
 

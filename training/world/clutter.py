@@ -48,7 +48,7 @@ def draw_noise(canvas: Canvas, random: Random, count: int) -> int:
 
 
 def draw_line(canvas: Canvas, random: Random, split: str, font: str, size: int, find=None) -> bool:
-    """Writes one to four made-up words in a line where there is room, or where `find` says; the transcript has them."""
+    """Writes one to four made-up words in a line where there is room, or where `find` says; whether there is room."""
     text = " ".join(pick_value(random, "word", split) for _ in range(random.randint(1, 4)))
     while " " in text and text_width(text, font, size) > canvas.width - 4:
         text = text.rsplit(" ", 1)[0]
@@ -57,9 +57,8 @@ def draw_line(canvas: Canvas, random: Random, split: str, font: str, size: int, 
     if box is None:
         return False
     fill = canvas.mixed(random.uniform(0.6, 1))
-    line = canvas.write(text, box[0] + 1, box[1] + round(size * 0.95), font, size, fill)
+    canvas.write(text, box[0] + 1, box[1] + round(size * 0.95), font, size, fill)
     canvas.taken.append(box)
-    canvas.entries.append((line.box, text))
     return True
 
 

@@ -126,10 +126,8 @@ def _draw_block(canvas: Canvas, layout: Layout, block: _Block, place: Box) -> Fi
             value_left = right - 3 - block.value_width
     _draw_frame(canvas, layout, block, value_left, value_base)
     names = (block.label,)
-    label = canvas.write(block.written_label, label_left, label_base, block.font, block.label_size, canvas.ink, names)
+    canvas.write(block.written_label, label_left, label_base, block.font, block.label_size, canvas.ink, names)
     value = canvas.write(block.value, value_left, value_base, block.font, block.value_size, canvas.ink, names)
-    both = tuple(pick(a, b) for pick, a, b in zip((min, min, max, max), label.box, value.box, strict=True))
-    canvas.entries.append((both, f"{block.label}: {block.value}"))
     return Field(block.label, block.value, value)
 
 

@@ -38,12 +38,11 @@ def draw_form(canvas: Canvas, random: Random, layout: FormLayout, split: str, st
         left, row_top = _EDGE + index // rows * width, top + index % rows * pitch
         _draw_row(canvas, layout, index % rows, (left, row_top, left + width - 2, row_top + pitch - 1))
         baseline = row_top + (pitch + round(size * 0.7)) // 2
-        label_ink = canvas.write(label + layout.separator, left + 3, baseline, font, size, canvas.ink, names=(label,))
+        canvas.write(label + layout.separator, left + 3, baseline, font, size, canvas.ink, names=(label,))
         value_left = left + 3 + left_out
         if layout.values == "right":
             value_left = left + width - 6 - text_width(value, font, size)
         place = canvas.write(value, value_left, baseline, font, size, canvas.ink, names=(label,))
-        canvas.entries.append(((label_ink.box[0], row_top, place.box[2], row_top + pitch), f"{label}: {value}"))
         fields.append(Field(label, value, place))
     canvas.taken.append((_EDGE, _EDGE, canvas.width - _EDGE, top + rows * pitch))
     return fields
@@ -71,8 +70,7 @@ def _draw_title(canvas: Canvas, random: Random, layout: FormLayout, font: str, s
     if layout.title == "bar":
         canvas.draw.rectangle((0, 0, canvas.width, _EDGE + height), fill=canvas.mixed(0.8))
         fill = canvas.paper
-    title = canvas.write(text, left, _EDGE + round(size * 0.95), font, size, fill)
-    canvas.entries.append((title.box, text))
+    canvas.write(text, left, _EDGE + round(size * 0.95), font, size, fill)
 
 
 def _draw_row(canvas: Canvas, layout: FormLayout, row: int, box: tuple[int, int, int, int]) -> None:

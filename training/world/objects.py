@@ -40,7 +40,6 @@ def draw_signs(canvas: Canvas, random: Random, count: int, fonts: tuple[str, ...
         place = canvas.write(text, box[0] + 6, box[3] - 4 - round(size * 0.3), font, size, _WHITE)
         canvas.things.append(Thing(box, (colour,)))
         canvas.taken.append(box)
-        canvas.entries.append((box, text))
         drawn.append(Sign(colour, text, place))
     return drawn
 
@@ -64,7 +63,6 @@ def draw_shapes(
         _draw_shape(canvas, kind, box, words.COLOURS[colour], edge)
         canvas.things.append(Thing(box, (colour, kind)))
         canvas.taken.append(box)
-        canvas.entries.append((box, f"{colour} {kind}"))
         drawn.append(Shape(kind, colour, box))
     return drawn
 

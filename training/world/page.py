@@ -35,12 +35,11 @@ _MIXED = {"gist": ("form", "table", "chart", "scene", "fields"), "absent": ("fie
 
 @dataclass(frozen=True)
 class Page:
-    """An RGB image, what can be asked of it, all of its text in reading order, where each character and line stands, and the
+    """An RGB image, what can be asked of it, where each character and line of text stands, and the
     things that a question can ask for. Questions about the whole page (gist, absent) come after the others."""
 
     image: Image.Image
     questions: tuple[Question, ...]
-    transcript: str
     glyphs: tuple[Glyph, ...]
     texts: tuple[tuple[str, Box], ...]
     things: tuple[Thing, ...]
@@ -115,11 +114,9 @@ def _draw(random: Random, split: str, cells: tuple[int, int], style: Style) -> P
     draw_clutter(canvas, random, random.randint(*style.clutter))
     random.shuffle(questions)
     random.shuffle(extras)
-    entries = sorted(canvas.entries, key=lambda entry: ((entry[0][1] + entry[0][3]) // 2 // 8, entry[0][0]))
     return Page(
         canvas.image,
         tuple(q for q in [*questions, *extras] if not style.families or q.family in style.families),
-        "\n".join(text for _, text in entries),
         tuple(canvas.glyphs),
         tuple(canvas.texts),
         tuple(canvas.things),
@@ -226,4 +223,4 @@ def _scaled(page: Page, shown: tuple[int, int]) -> Page:
     glyphs = tuple((character, x * across, y * down) for character, x, y in page.glyphs)
     texts = tuple((text, box_of(box)) for text, box in page.texts)
     things = tuple(Thing(box_of(thing.box), thing.names) for thing in page.things)
-    return Page(image, questions, page.transcript, glyphs, texts, things, page.layout)
+    return Page(image, questions, glyphs, texts, things, page.layout)

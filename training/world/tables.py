@@ -55,8 +55,7 @@ def draw_table(canvas: Canvas, random: Random, layout: TableLayout, split: str, 
     canvas.taken.append((left, top, left + sum(widths), top + _title_height(table, layout) + rows * height))
     if layout.title == "line":
         title = random.choice(words.TITLES)
-        ink = canvas.write(title, left + _PAD, top + table.size, table.font, table.size, canvas.ink)
-        canvas.entries.append((ink.box, title))
+        canvas.write(title, left + _PAD, top + table.size, table.font, table.size, canvas.ink)
         top += _title_height(table, layout)
     edges = [left + sum(widths[:index]) for index in range(len(widths) + 1)]
     _draw_rules(canvas, layout, edges, top, height, rows)
@@ -131,7 +130,6 @@ def _draw_rules(canvas: Canvas, layout: TableLayout, edges: list[int], top: int,
 
 def _write_cells(canvas: Canvas, layout: TableLayout, table: _Table, edges: list[int], top: int, height: int):
     cells: dict[tuple[int, int], Written] = {}
-    rows = len(table.rows) + 1
     for column in range(len(edges) - 1):
         for row, text in enumerate(table.texts(column)):
             if not text:
@@ -143,10 +141,6 @@ def _write_cells(canvas: Canvas, layout: TableLayout, table: _Table, edges: list
             baseline = top + row * height + (height + round(table.size * 0.7)) // 2
             fill = canvas.paper if row == 0 and layout.header == "inverse" else canvas.ink
             cells[row, column] = canvas.write(text, left, baseline, table.font, table.size, fill, names=names)
-    for row in range(rows):
-        texts = [table.texts(column)[row] for column in range(len(edges) - 1)]
-        place = (edges[0], top + row * height, edges[-1], top + (row + 1) * height)
-        canvas.entries.append((place, " ".join(text for text in texts if text)))
     return cells
 
 
