@@ -6,8 +6,12 @@ import torch
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from .placement import image_runs
+
 # The argument that takes a cache and the output that returns it: transformers 5.24 renamed `past_key_values` to `cache`.
 CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
+
+_PICTURES = "arrcoc_pictures"
 
 
 class PromptEnd(NamedTuple):
@@ -188,3 +192,56 @@ def deltas_of(held: torch.Tensor, batch: int) -> torch.Tensor:
             "empty cache"
         )
     return groups[:, :1]
+
+
+def pictures_of(prompt: dict) -> list[list[tuple]] | None:
+    """Of each prompt of a batch, where each of its pictures begins, its grid, and a hash of its pixels.
+
+    Args:
+        prompt: what `generate()` was given by name.
+
+    Returns:
+        `None` where it can't be told: without `mm_token_type_ids` of the whole prompt (batch, length) or `texture_images`.
+    """
+    types, grids, textures = (prompt.get(name) for name in ("mm_token_type_ids", "image_grid_thw", "texture_images"))
+    mask = prompt.get("attention_mask")
+    if types is None or grids is None or textures is None or (mask is not None and mask.shape != types.shape):
+        return None
+    starts, _ = image_runs(types, None)
+    if not len(starts) == len(grids) == len(textures):
+        return None
+    weights = (
+        torch.arange(1, textures[0].numel() + 1, device=textures.device) * 2654435761 % 2**31
+    )  # Knuth's, section 6.4
+    hashes = torch.stack([(texture.flatten().long() * weights).sum() for texture in textures])
+    found: list[list[tuple]] = [[] for _ in types]
+    for start, grid, number in zip(starts.tolist(), grids.tolist(), hashes.tolist(), strict=True):
+        found[start // types.shape[1]].append((start % types.shape[1], tuple(grid), number))
+    return found
+
+
+def check_same_pictures(cache, pictures: list[list[tuple]] | None) -> None:
+    """Refuses prompts that show other pictures than those that `generate()` made `cache` from, at the same places.
+
+    Args:
+        pictures: of the prompts, as `pictures_of` found them; `None` is not checked.
+
+    Raises:
+        ValueError: saying which picture of which prompt.
+    """
+    held, cached = getattr(cache, _PICTURES, None), cached_tokens(cache)
+    if not held or not pictures or not cached or len(pictures) % len(held):
+        return
+    for number, shown in enumerate(pictures):
+        before = {place: which for place, *which in held[number * len(held) // len(pictures)] if place < cached}
+        for place, *which in shown:
+            if before.get(place, which) != which:
+                raise ValueError(
+                    f"the cache was made from another picture than prompt {number} shows at token {place}; pass the pictures of "
+                    "this conversation in their order, or start from an empty cache"
+                )
+
+
+def hold_pictures(cache, pictures: list[list[tuple]] | None) -> None:
+    """Writes on `cache` of which pictures it was made, for `check_same_pictures`; `None` where that is not known any more."""
+    setattr(cache, _PICTURES, pictures)

@@ -6,9 +6,21 @@ from typing import Any
 import torch
 import transformers
 from transformers import Qwen3VLForConditionalGeneration
+from transformers.cache_utils import Cache
 from transformers.generation import utils as generation_utils
 
-from .caching import CACHE, cached_tokens, check_same_images, deltas_of, drop_stale_end, held_rope_deltas, prompt_end
+from .caching import (
+    CACHE,
+    cached_tokens,
+    check_same_images,
+    check_same_pictures,
+    deltas_of,
+    drop_stale_end,
+    held_rope_deltas,
+    hold_pictures,
+    pictures_of,
+    prompt_end,
+)
 from .configuration_arrcoc import check_spending
 from .encoded import check_encoded
 from .placement import (
@@ -28,6 +40,19 @@ class GeneratingMixin:
     # what the model half has
     config: Any
     model: Any
+
+    @functools.wraps(Qwen3VLForConditionalGeneration.generate)
+    def generate(self, *args, **kwargs):
+        cache = next(
+            (kwargs[name] for name in ("cache", "past_key_values") if isinstance(kwargs.get(name), Cache)), None
+        )
+        pictures = None if cache is None else pictures_of(kwargs)
+        check_same_pictures(cache, pictures)
+        result = super().generate(*args, **kwargs)
+        cache = getattr(result, CACHE, cache)
+        if cache is not None and kwargs.get("image_grid_thw") is not None:
+            hold_pictures(cache, pictures or pictures_of(kwargs))
+        return result
 
     def generate_batch(self, inputs, *args, **kwargs):
         """Continuous batching of prompts of text, as with stock Qwen3-VL, also through `cache_implementation="paged"`.

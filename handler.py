@@ -450,7 +450,7 @@ def download(url: str, name: str, limits: Limits) -> bytes:
                     raise ValueError(f"{name} has more than {limits.picture_bytes} bytes; send a smaller one")
     except (TimeoutError, httpx.TimeoutException) as error:
         raise ValueError(f"{name} did not arrive within {limits.fetch_seconds:g} seconds; {_SEND}") from error
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last of a host that is no name
         what = str(error) or type(error).__name__
         raise ValueError(
             f"{name} can't be fetched ({what}); check the URL, or send the picture as a data URL"

@@ -17,6 +17,8 @@ from .reading import READ_FEATURES, CellReader
 from .restoring import ContextRestorer
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
+SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")  # dials that the tensors' shapes hang on
+
 
 @dataclass(frozen=True, eq=False)
 class ARRCOCOutput:
@@ -160,6 +162,21 @@ class ARRCOCLayer(nn.Module):
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
         self.restorer = ContextRestorer(levels)
+        self.shapes = {name: getattr(config, name) for name in SHAPES}
+        self.follow(config)
+
+    def check_shapes(self, config) -> None:
+        """Refuses a `config` from which other tensors would be built than these: what is saved with it could not be loaded.
+
+        Raises:
+            ValueError: one of `SHAPES` is another one, or see `follow`.
+        """
+        for name, built in self.shapes.items():
+            if (asked := getattr(config, name)) != built:
+                raise ValueError(
+                    f"{name}={asked} is not what the allocator was built with ({built}); set it back, or train a new allocator of "
+                    f"that shape (training.train_allocator --reset --set {name}={asked})"
+                )
         self.follow(config)
 
     def follow(self, config) -> None:

@@ -22,6 +22,7 @@ from .caching import (
     cached_tokens,
     decodes_statically,
     given_cache,
+    hold_pictures,
     hold_prompt_end,
     images_end,
     prompt_end,
@@ -138,6 +139,8 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
             if rope_deltas is None:
                 rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached)
             hold_prompt_end(cache, PromptEnd(images, rope_deltas, known, settled))
+            if has_vision:
+                hold_pictures(cache, None)  # generate() knows them, once it is done
         return outputs
 
     def _encode_prompt(self, prompt, images, videos, spend, **kwargs) -> dict:
@@ -337,7 +340,12 @@ class ARRCOCQwen3VLForConditionalGeneration(LoadingMixin, GeneratingMixin, Qwen3
         )
 
     def save_pretrained(self, save_directory, **kwargs):
-        """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads."""
+        """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads.
+
+        Raises:
+            ValueError: the config has a dial that the allocator was not built with; nothing is written.
+        """
+        self.model.arrcoc.check_shapes(self.config)
         name = f"{type(self).__module__.rsplit('.', 1)[-1]}.{type(self).__name__}"
         # The registration below covers one auto class; users of the others get the same class.
         also = dict.fromkeys(("AutoModel", "AutoModelForMultimodalLM"), name)

@@ -29,6 +29,10 @@ logger = logging.get_logger(__name__)
 QUESTION_TURNS = ("last_user", "image")
 # Token counts of questions are padded to a multiple of this, so that batches of unlike questions often agree in shape.
 _QUERY_MULTIPLE = 32
+_LATE = (
+    "{0} is an argument of the model's calls, not of the processor's; pass it to forward() or generate(), in a pipeline as "
+    "generate_kwargs={{'{0}': ...}}"
+)
 _GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
 # Arguments that change the tokenizer's own state: questions are read with the text's, so that a call in another thread
 # never meets a tokenizer that is set otherwise.
@@ -81,6 +85,11 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         self.texture_size = texture_size
         self.question_turn = question_turn
         self._check_dials()
+
+    def __setattr__(self, name, value):
+        if not name.startswith("_") and not hasattr(self, name):
+            _refuse_misspelt([name])
+        super().__setattr__(name, value)
 
     def _check_dials(self):
         if self.token_budget is None or isinstance(as_entries(self.token_budget), list):
@@ -283,10 +292,12 @@ def _setting(kwargs: dict, group: str, name: str, default):
 
 
 def _refuse_misspelt(names):
-    """Raises TypeError where one of `names` is not a dial but looks like one."""
+    """Raises TypeError where one of `names` is not a dial but looks like one, or is an argument of the model's calls."""
     for name in names:
         if name in PROCESSOR_DIALS:
             continue
+        if name in CALL_ARGUMENTS:
+            raise TypeError(_LATE.format(name))
         close = difflib.get_close_matches(name, PROCESSOR_DIALS, n=1, cutoff=0.8)
         if close or "budget" in name:
             meant = close[0] if close else "token_budget"
@@ -307,10 +318,7 @@ def _refuse_halves(text):
 def _refuse_late(kwargs: dict):
     for name in CALL_ARGUMENTS:
         if name in kwargs or any(name in (kwargs.get(group) or {}) for group in _GROUPS):
-            raise TypeError(
-                f"{name} is an argument of the model's calls, not of the processor's; pass it to forward() or generate(), in a "
-                f"pipeline as generate_kwargs={{'{name}': ...}}"
-            )
+            raise TypeError(_LATE.format(name))
     for name in PROCESSOR_DIALS:
         if name in kwargs:
             raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from transformers import Qwen3VLConfig
 
 from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
+from arrcoc.layer import SHAPES
 
 # The allocator's own fields: a change of the others would break the weights' meaning.
 DIALS = sorted(set(ARRCOCQwen3VLConfig.__dataclass_fields__) - set(Qwen3VLConfig.__dataclass_fields__))
-# Those that the tensors' shapes hang on: they are fixed when the layer is built.
-SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")
 
 
 def parse_dials(pairs: Sequence[str], shapes: bool = False) -> dict:

@@ -5,6 +5,9 @@ import json
 import re
 from pathlib import Path
 
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_CHECKPOINT = ROOT / "checkpoints" / "arrcoc-small"
 # What ships beside weights, tokenizer and configs: flat, found by the loader through relative imports.
@@ -81,6 +84,14 @@ def check_license(license):
             f"license={license!r} is no license id of the Hub; name one in lower-case letters, digits, dots and dashes, such as "
             "apache-2.0, or other"
         )
+
+
+def check_repo_id(name: str):
+    """Raises ValueError where `name` has not the form of a Hub id."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ValueError(f"{name!r} is no Hub id (owner/name): {error}") from error
 
 
 def files_of(folder: Path) -> list[str]:

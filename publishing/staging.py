@@ -22,6 +22,7 @@ from publishing.files import (
     MODEL_LOADERS,
     ROOT,
     check_license,
+    check_repo_id,
     check_source,
 )
 
@@ -41,7 +42,7 @@ class Source:
 
     Raises:
         OSError: `checkpoint` is no folder, and has not the form of a Hub id.
-        ValueError: `license` has not the form of the Hub's names.
+        ValueError: `license` or `base_model` has not the form of the Hub's names, or `revision` came with a folder.
     """
 
     checkpoint: str
@@ -53,6 +54,12 @@ class Source:
     def __post_init__(self):
         check_license(self.license)
         check_source(self.checkpoint)
+        if self.base_model is not None:
+            check_repo_id(self.base_model)
+        if self.revision is not None and self.hub_id is None:
+            raise ValueError(
+                f"revision={self.revision!r} has no effect on {self.checkpoint}, which is a folder here; leave it out"
+            )
 
     @property
     def hub_id(self) -> str | None:

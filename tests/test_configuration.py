@@ -12,8 +12,9 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from packaging.version import Version
 from transformers import Qwen3VLConfig
 
-from arrcoc import ARRCOCQwen3VLConfig
+from arrcoc import ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.configuration_arrcoc import CONFIG_VERSION, PROCESSOR_DIALS, TRANSFORMERS_CEILING, TRANSFORMERS_FLOOR
+from arrcoc.layer import SHAPES
 
 # Name, lowest, highest.
 LIMITS = [
@@ -263,3 +264,16 @@ def test_an_older_transformers_is_refused_at_import(monkeypatch):
 def test_a_dial_of_the_config_is_refused_in_a_call(tiny_model, make_inputs, page):
     with pytest.raises(TypeError, match=r"set model\.config\.coverage_floor"):
         tiny_model()(**make_inputs(page(), token_budget=9), coverage_floor=0.5)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_model_is_not_saved_with_a_shape_that_its_allocator_has_not(name, new_model, tiny_config, tmp_path):
+    model = new_model(tiny_config())
+    built = getattr(model.config, name)
+    setattr(model.config, name, built // 2)
+    with pytest.raises(ValueError, match=rf"{name}={built // 2} is not what the allocator was built with \({built}\)"):
+        model.save_pretrained(tmp_path)
+    assert not any(tmp_path.iterdir())
+    setattr(model.config, name, built)
+    model.save_pretrained(tmp_path)
+    ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path)

@@ -228,6 +228,26 @@ def test_an_image_that_is_asked_about_again_with_another_budget_is_refused(tiny_
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("given", [True, False], ids=["a cache of the user's", "the one that comes back"])
+def test_a_prompt_that_shows_another_picture_than_the_cache_read_is_refused(given, tiny_model, make_inputs, page):
+    model, options = tiny_model(), {"max_new_tokens": 1, "do_sample": False, "return_dict_in_generate": True}
+    pictures = [page(128, 96, 1), page(64, 64, 2)]
+    first, again = (
+        make_inputs(pictures, [question] * 2, token_budget=4) for question in ("date?", "date? then the total?")
+    )
+    assert again["input_ids"].shape[1] > first["input_ids"].shape[1]
+    cache = model.generate(**first, **options, **({CACHE: DynamicCache()} if given else {}))[CACHE]
+    cache.crop(-3)
+    model.generate(**again, **options, **{CACHE: copy.deepcopy(cache)})
+    for others in ([pictures[0], page(64, 64, 3)], [page(96, 128, 1), pictures[1]], pictures[::-1]):
+        other = make_inputs(others, ["date? then the total?"] * 2, token_budget=4)
+        with pytest.raises(ValueError, match=r"another picture than prompt \d shows at token \d+; pass the pictures"):
+            model.generate(**other, **options, **{CACHE: copy.deepcopy(cache)})
+    cache.crop(1 - cache.get_seq_length())  # before the pictures: what follows may be others
+    model.generate(**other, **options, **{CACHE: cache})
+
+
+@torch.no_grad()
 def test_a_cache_cropped_before_its_image_goes_on_as_text(tiny_model, processor, make_inputs, page, report):
     model = tiny_model()
     texts = [

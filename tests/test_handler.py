@@ -464,6 +464,7 @@ PICTURES = {
     "a page": (lambda site: f"{site.address}/page.html", "no picture that can be read"),
     "no server": (lambda site: "http://127.0.0.1:1/a.png", "can't be fetched"),
     "no address": (lambda site: "http://", "can't be fetched"),
+    "no name of a host": (lambda site: "http://a..b/x.png", "can't be fetched"),
     "a redirect to a file": (lambda site: f"{site.address}/to/file", "can't be fetched"),
     "a redirect to itself": (lambda site: f"{site.address}/to/self", "can't be fetched"),
 }

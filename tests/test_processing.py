@@ -553,6 +553,24 @@ def test_misspelt_argument_is_refused(processor, make_processor, chat, page, nam
     assert len(processor(images=page(), text=IMAGE, token_budget=4)["image_token_counts"]) == 1
 
 
+def test_an_argument_of_the_models_calls_is_refused_wherever_the_processor_is_given_it(
+    processor, make_processor, tmp_path
+):
+    own, told = make_processor(), "encode_ratio is an argument of the model's calls"
+    own.save_pretrained(tmp_path)
+    for given in (
+        lambda: ARRCOCProcessor(processor.image_processor, processor.tokenizer, encode_ratio=0.3),
+        lambda: ARRCOCProcessor.from_pretrained(tmp_path, encode_ratio=0.3),
+        lambda: setattr(own, "encode_ratio", 0.3),
+    ):
+        with pytest.raises(TypeError, match=told):
+            given()
+    with pytest.raises(TypeError, match=r"token_bugdet is not an argument .* did you mean token_budget"):
+        own.token_bugdet = 5
+    own.token_budget, own.note = 5, "of the user's"
+    assert (own.token_budget, own.note) == (5, "of the user's")
+
+
 def test_misspelt_dial_in_the_folder_is_refused(make_processor, tmp_path):
     make_processor().save_pretrained(tmp_path)
     file = tmp_path / "processor_config.json"

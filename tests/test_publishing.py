@@ -188,6 +188,19 @@ def test_a_license_that_is_none_is_refused_before_anything_is_written(license, t
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--base-model", "bad id"], "'bad id' is no Hub id"),
+        (["--revision", "main"], "revision='main' has no effect on"),
+    ],
+)
+def test_what_a_folder_can_not_have_is_refused_before_anything_is_written(wrong, told, tiny_folder, tmp_path, capsys):
+    assert upload.main(["stage", str(tmp_path / "out"), "--checkpoint", str(tiny_folder), *wrong]) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_licenses_of_the_hub_are_taken():
     for license in ("other", "apache-2.0", "cc-by-nc-sa-4.0", "llama3.1", "bigscience-openrail-m", "mit"):
         assert staging.Source("x", license=license).license == license

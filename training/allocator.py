@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from arrcoc.checkpoint import with_new_parts
-from evaluation.dials import DIALS, SHAPES
+from arrcoc.layer import SHAPES
+from evaluation.dials import DIALS
 
 VERSION = 1  # of the file's form
 _FILE = "allocator.safetensors"  # as training names it

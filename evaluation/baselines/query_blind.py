@@ -6,10 +6,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from arrcoc.layer import SHAPES
 from evaluation.baselines import staged
 from evaluation.baselines.arrcoc import arrcoc
 from evaluation.baselines.interface import Prepared
-from evaluation.dials import SHAPES
 from training.allocator import allocator_dials, read_allocator
 from training.scorers import blind_query
 
