@@ -107,7 +107,7 @@ def test_the_world_can_be_written_and_read(tmp_path):
 def test_stream_skips_pages_without_questions(monkeypatch):
     from training.data import world
 
-    page = Page(Image.new("RGB", (128, 128)), (), "", (), (), (), None)
+    page = Page(Image.new("RGB", (128, 128)), (), (), (), (), None)
     monkeypatch.setattr(world, "_page", lambda *arguments: page)
     with pytest.raises(RuntimeError, match="held no question"):
         WorldSource().example(0)
