@@ -210,9 +210,8 @@ def pictures_of(prompt: dict) -> list[list[tuple]] | None:
     starts, _ = image_runs(types, None)
     if not len(starts) == len(grids) == len(textures):
         return None
-    weights = (
-        torch.arange(1, textures[0].numel() + 1, device=textures.device) * 2654435761 % 2**31
-    )  # Knuth's, section 6.4
+    # multiplicative hashing: Knuth, "The Art of Computer Programming" 3, section 6.4
+    weights = torch.arange(1, textures[0].numel() + 1, device=textures.device) * 2654435761 % 2**31
     hashes = torch.stack([(texture.flatten().long() * weights).sum() for texture in textures])
     found: list[list[tuple]] = [[] for _ in types]
     for start, grid, number in zip(starts.tolist(), grids.tolist(), hashes.tolist(), strict=True):
@@ -229,8 +228,8 @@ def check_same_pictures(cache, pictures: list[list[tuple]] | None) -> None:
     Raises:
         ValueError: saying which picture of which prompt.
     """
-    held, cached = getattr(cache, _PICTURES, None), cached_tokens(cache)
-    if not held or not pictures or not cached or len(pictures) % len(held):
+    held = getattr(cache, _PICTURES, None)
+    if not held or not pictures or len(pictures) % len(held) or not (cached := cached_tokens(cache)):
         return
     for number, shown in enumerate(pictures):
         before = {place: which for place, *which in held[number * len(held) // len(pictures)] if place < cached}

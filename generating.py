@@ -6,7 +6,6 @@ from typing import Any
 import torch
 import transformers
 from transformers import Qwen3VLForConditionalGeneration
-from transformers.cache_utils import Cache
 from transformers.generation import utils as generation_utils
 
 from .caching import (
@@ -16,6 +15,7 @@ from .caching import (
     check_same_pictures,
     deltas_of,
     drop_stale_end,
+    given_cache,
     held_rope_deltas,
     hold_pictures,
     pictures_of,
@@ -43,9 +43,7 @@ class GeneratingMixin:
 
     @functools.wraps(Qwen3VLForConditionalGeneration.generate)
     def generate(self, *args, **kwargs):
-        cache = next(
-            (kwargs[name] for name in ("cache", "past_key_values") if isinstance(kwargs.get(name), Cache)), None
-        )
+        cache = given_cache(kwargs.get("past_key_values"), dict(kwargs))
         pictures = None if cache is None else pictures_of(kwargs)
         check_same_pictures(cache, pictures)
         result = super().generate(*args, **kwargs)

@@ -316,14 +316,13 @@ def _refuse_halves(text):
 
 
 def _refuse_late(kwargs: dict):
-    for name in CALL_ARGUMENTS:
-        if name in kwargs or any(name in (kwargs.get(group) or {}) for group in _GROUPS):
-            raise TypeError(_LATE.format(name))
     for name in PROCESSOR_DIALS:
         if name in kwargs:
             raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")
     for group in _GROUPS:
         for name in kwargs.get(group) or {}:
+            if name in CALL_ARGUMENTS:
+                raise TypeError(_LATE.format(name))
             if name in PROCESSOR_DIALS or "budget" in name:
                 raise TypeError(f"{name} is not an argument of {group}; pass token_budget beside it")
 

@@ -57,8 +57,8 @@ class PeakMemory:
 
     Attributes:
         peak: bytes. On a GPU, of the tensors that torch has allocated, weights included. On a CPU, of the whole process's
-            resident set, with Python and its libraries; `None` where the system does not tell (not
-            Linux, or a container that hides it).
+            resident set, with Python and its libraries; `None` where the system does not tell: not Linux, or a
+            container that hides it.
         above: bytes of it that were not in use at the start: what the prefill itself needs.
     """
 

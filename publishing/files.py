@@ -86,14 +86,6 @@ def check_license(license):
         )
 
 
-def check_repo_id(name: str):
-    """Raises ValueError where `name` has not the form of a Hub id."""
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise ValueError(f"{name!r} is no Hub id (owner/name): {error}") from error
-
-
 def files_of(folder: Path) -> list[str]:
     """Names of the files of a staged folder that belong on the Hub, sorted. In sub-folders, further chat templates alone do."""
     data = {path.relative_to(folder).as_posix() for pattern in DATA_PATTERNS for path in folder.glob(pattern)}
@@ -136,7 +128,16 @@ def human_size(count: int) -> str:
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def is_hub_id(name: str) -> bool:
+    """Whether `name` has the form of a repository's name on the Hub."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
+
+
 def check_source(name: str) -> None:
     """Raises OSError where `name` is neither here nor written as a Hub id, whatever the Hub would say of it."""
-    if not Path(name).exists() and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+    if not Path(name).exists() and not is_hub_id(name):
         raise OSError(f"{name} is neither a folder here nor a Hub id (owner/name)")

@@ -1,7 +1,6 @@
 """A complete Hub folder from a checkpoint: whole, or the allocator alone."""
 
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -22,11 +21,9 @@ from publishing.files import (
     MODEL_LOADERS,
     ROOT,
     check_license,
-    check_repo_id,
     check_source,
+    is_hub_id,
 )
-
-_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,8 @@ class Source:
     def __post_init__(self):
         check_license(self.license)
         check_source(self.checkpoint)
-        if self.base_model is not None:
-            check_repo_id(self.base_model)
+        if self.base_model is not None and not is_hub_id(self.base_model):
+            raise ValueError(f"base_model={self.base_model!r} is no Hub id; name the base as owner/name")
         if self.revision is not None and self.hub_id is None:
             raise ValueError(
                 f"revision={self.revision!r} has no effect on {self.checkpoint}, which is a folder here; leave it out"
@@ -172,7 +169,7 @@ def _write_allocator(folder: Path, source: Source):
     from training.allocator import save_allocator
 
     base = source.hub_id
-    if base is None or not _HUB_ID.fullmatch(base):
+    if base is None or "/" not in base:
         raise ValueError(
             f"--checkpoint {source.checkpoint} is no repository on the Hub, so nobody could load the base of this allocator; "
             "pass the base's Hub id, or leave out --allocator-only"

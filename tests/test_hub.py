@@ -14,7 +14,6 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 
 pytestmark = pytest.mark.core
 
-TOLERANCE = 1e-5
 MODES = [{"encode_ratio": 0.5}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}]
 PREAMBLE = """
 import importlib.util, json, sys
@@ -60,6 +59,8 @@ state, file = model.state_dict(), load_file(f"{folder}/model.safetensors")
 result["tensors"] = all(torch.equal(state[name], value) for name, value in file.items()) and set(state) - set(file) <= {
     "lm_head.weight"
 }
+for parameter in model.parameters():  # a file's tensors lie at any byte, which moves some processors' last bits
+    parameter.data = parameter.data.clone()
 inputs = torch.load(f"{folder}/inputs.pt")
 with torch.no_grad():
     logits = {name: model(**value).logits for name, value in inputs.items()}
@@ -143,8 +144,7 @@ def loaded(tiny_model, processor, inputs, page, tmp_path_factory):
 def test_the_hub_copy_has_the_same_logits(loaded, expected, report):
     logits = torch.load(loaded[1] / "logits.pt")
     for name, value in expected.items():
-        # the tensors are those of the file, bit for bit, and lie elsewhere in memory, which moves some processors' last bits
-        assert report("Hub copy - original", (logits[name] - value).abs().max()) < TOLERANCE
+        assert report("Hub copy - original", (logits[name] - value).abs().max()) == 0
     assert loaded[2]["encoded once"]
 
 

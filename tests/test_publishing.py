@@ -191,7 +191,7 @@ def test_a_license_that_is_none_is_refused_before_anything_is_written(license, t
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (["--base-model", "bad id"], "'bad id' is no Hub id"),
+        (["--base-model", "bad id"], "base_model='bad id' is no Hub id"),
         (["--revision", "main"], "revision='main' has no effect on"),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
-from training import average, evaluate_base, train_allocator, train_base
+from training import average, evaluate_base, parallel, train_allocator, train_base
 from training.allocator import read_tensors, save_allocator, write_tensors
 from training.base_model import HEADS
 from training.export import main as export
@@ -153,6 +153,26 @@ def test_a_folder_is_not_taken_for_a_file(said, tmp_path):
     assert "free some space" not in told
     with pytest.raises(ValueError, match=r"is a folder; pass the file in it, such as .*/allocator\.safetensors"):
         read_tensors(tmp_path)
+
+
+# Several processes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_gradient_that_one_process_has_is_averaged_with_zero_and_one_that_none_has_stays_away(monkeypatch):
+    ours, others, nobodys = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    ours.grad = torch.tensor([2.0, 4.0])
+    sent = [torch.tensor([0, 1, 0], dtype=torch.uint8), torch.tensor([0.0, 0.0, 6.0, 8.0])]  # by the other process
+
+    def all_reduce(tensor, op=parallel.distributed.ReduceOp.SUM):
+        other = sent.pop(0)
+        assert tensor.shape == other.shape
+        tensor.copy_(tensor + other if op == parallel.distributed.ReduceOp.SUM else torch.maximum(tensor, other))
+
+    monkeypatch.setattr(parallel.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(parallel.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(parallel.distributed, "all_reduce", all_reduce)
+    parallel.average_gradients([ours, others, nobodys])
+    assert (ours.grad.tolist(), others.grad.tolist(), nobodys.grad) == ([1.0, 2.0], [3.0, 4.0], None)
 
 
 # The export -------------------------------------------------------------------------------------------------------------

@@ -35,10 +35,16 @@ def start() -> tuple[int, int]:
 
 
 def average_gradients(parameters: list[torch.nn.Parameter]) -> None:
-    """Replaces every gradient by its mean over the processes. Those without one are left alone."""
+    """Replaces every gradient by its mean over the processes. What no process has a gradient of is left alone; where only some
+    have one, zero stands for the others': one may have left cells out where another could not."""
     if not distributed.is_initialized():
         return
-    parameters = [parameter for parameter in parameters if parameter.grad is not None]
+    had = torch.tensor([parameter.grad is not None for parameter in parameters], device=parameters[0].device).byte()
+    distributed.all_reduce(had, distributed.ReduceOp.MAX)
+    parameters = [parameter for parameter, some in zip(parameters, had.tolist(), strict=True) if some]
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
     flat = torch.cat([parameter.grad.flatten() for parameter in parameters])
     distributed.all_reduce(flat)
     flat /= distributed.get_world_size()

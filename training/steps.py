@@ -196,9 +196,8 @@ def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> di
         logits, labels, tokens = answer_logits(model, batch)
         if tower_learns:
             found["glyphs"] = glyph_head.loss(tokens, batch.glyphs.to(model.device))
-            # A cell can't know its names where the labels that say so are left out. Zero, and not nothing: the gradients of all
-            # processes have one shape.
-            found["keys"] = (batch.kept is None) * glyph_head.key_loss(tokens, batch.keys)
+            # a cell can't know its names where the labels that say so are left out
+            found["keys"] = glyph_head.key_loss(tokens, batch.keys) if batch.kept is None else tokens.new_zeros(())
         found["asked"] = glyph_head.asked_loss(question_states(model, batch), batch.asked)
     language = functional.cross_entropy(logits.float(), labels)
     return {"loss": language, **found, "pointers": pointer_loss(model, batch)}

@@ -48,7 +48,7 @@ def draw_noise(canvas: Canvas, random: Random, count: int) -> int:
 
 
 def draw_line(canvas: Canvas, random: Random, split: str, font: str, size: int, find=None) -> bool:
-    """Writes one to four made-up words in a line where there is room, or where `find` says; whether there is room."""
+    """Writes one to four made-up words in a line where there is room, or where `find` says. Returns whether there was any."""
     text = " ".join(pick_value(random, "word", split) for _ in range(random.randint(1, 4)))
     while " " in text and text_width(text, font, size) > canvas.width - 4:
         text = text.rsplit(" ", 1)[0]

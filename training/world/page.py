@@ -35,8 +35,8 @@ _MIXED = {"gist": ("form", "table", "chart", "scene", "fields"), "absent": ("fie
 
 @dataclass(frozen=True)
 class Page:
-    """An RGB image, what can be asked of it, where each character and line of text stands, and the
-    things that a question can ask for. Questions about the whole page (gist, absent) come after the others."""
+    """An RGB image, what can be asked of it, where each character and line of text stands, and the things that a question can
+    ask for. Questions about the whole page (gist, absent) come after the others."""
 
     image: Image.Image
     questions: tuple[Question, ...]
