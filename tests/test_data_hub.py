@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from training.allocator_batches import PictureSource
 from training.data import DataError, load_examples
 from training.data.__main__ import main
 from training.data.hub import load_hub
@@ -124,6 +125,19 @@ def test_the_same_question_on_the_same_bytes_is_reported(parquet, streaming):
     datasets.Dataset.from_list(table).to_parquet(str(file))
     with pytest.raises(DataError, match=r"row 2: the same question on the same picture stands at .*row 0"):
         load_hub(str(parquet), MAPPING, streaming=streaming, limit=9)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_is_asked_of_one_picture_is_grouped_in_training(parquet, streaming):
+    datasets = pytest.importorskip("datasets")
+    file = next(parquet.iterdir())
+    table = datasets.Dataset.from_parquet(str(file)).cast_column("img", datasets.Image(decode=False)).to_list()
+    for row in table[1:3]:
+        row["img"] = table[0]["img"]
+    datasets.Dataset.from_list(table).to_parquet(str(file))
+    source = PictureSource(load_hub(str(parquet), MAPPING, streaming=streaming, limit=9), questions=8)
+    asked = sorted([example.question for example in source.page(number)] for number in range(len(source)))
+    assert asked == [["a?", "b?", "c?"], ["d?"]]
 
 
 def test_bad_rows_of_parquet(parquet, capsys):

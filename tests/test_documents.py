@@ -354,6 +354,22 @@ def test_varied_pages_have_values_in_every_place_and_larger():
     assert grown > 20
 
 
+def test_varied_pages_have_few_lines_on_much_paper_and_values_far_from_their_labels():
+    content = Content("", None, [Block("pairs", LINES)])
+    wide, far = {False: 0, True: 0}, {False: 0, True: 0}
+    for seed in range(300):
+        for varied in wide:
+            random = Random(seed)
+            style = pick_style(random, ("dejavu", "roboto"), (10, 12), "a1")
+            page = Page(content, style, (192, 256), random, varied)
+            wide[varied] += page.step > 2 * style.line()
+            far[varied] += page.layouts == ["wide_columns"]
+    assert wide[True] > 20
+    assert far[True] > 40
+    assert not wide[False]
+    assert not far[False]
+
+
 def test_varied_pages_are_asked_in_more_ways(small):
     plain, varied = (load_documents(str(small), "train", 3, pages=150, varied=varied) for varied in (False, True))
     assert {one.family for one in varied} == {one.family for one in plain}

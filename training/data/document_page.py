@@ -21,7 +21,7 @@ LAYOUTS = {
     "text": ("prose", "bubbles", "bullets"),
     "bar": ("apart", "beside"),
 }
-VARIED_LAYOUTS = {"pairs": ("tiles",) * 18, "rows": ("tiles",) * 12}  # of varied pages, besides
+VARIED_LAYOUTS = {"pairs": ("tiles",) * 18 + ("wide_columns",) * 8, "rows": ("tiles",) * 12}  # of varied pages, besides
 _MARKS = (".", ",", ":", "!", "?")
 
 
@@ -37,7 +37,7 @@ class Placed:
 
 class Page:
     """Places those of a content's lines that fit on a page of (height, width) pixels; `placed` holds them, `shapes` what is drawn
-    behind them, `layouts` how each block stands. `varied` pages have tiles, too."""
+    behind them, `layouts` how each block stands. `varied` pages have tiles, values far from their labels and wide lines, too."""
 
     def __init__(
         self, content: Content, style: TableStyle, room: tuple[int, int], random: Random, varied: bool = False
@@ -46,6 +46,8 @@ class Page:
         self.margin = random.randint(2, 12)
         self.gap = random.randint(4, 14)  # between the texts of a line
         self.step = style.line() + style.pad_y + random.randint(0, 3)  # from line to line
+        if varied and random.random() < 0.3:
+            self.step += random.randint(0, 2 * style.line())  # few lines on much paper
         self.placed: list[Placed] = []
         self.shapes: list[tuple[str, tuple[int, int, int, int]]] = []
         self.top, self.lines, self.rules = self.margin, 0, ""

@@ -87,13 +87,18 @@ def load_hub(
     if limit is not None and not streaming and limit < len(rows):
         order = Random(seed).sample(order, len(rows))
     numbered = ((index, rows[index]) for index in order) if not streaming else enumerate(rows)
-    kept = []
+    kept, pictures = [], {}  # rows of one picture share it: what is asked of it is grouped by that
     for index, row in _read(numbered, name):
         if limit is not None and len(kept) == limit:
             break
-        picture = _HeldPicture(row[chosen["image"]]) if streaming else _RowPicture(rows, index, chosen["image"])
-        example = _checked(row, chosen, picture, f"{problems.source}:row {index}", problems, duplicates)
+        value = row[chosen["image"]]
+        shown = _identity(value)
+        picture = pictures.get(shown) or (
+            _HeldPicture(value) if streaming else _RowPicture(rows, index, chosen["image"])
+        )
+        example = _checked(row, chosen, picture, shown, f"{problems.source}:row {index}", problems, duplicates)
         if example is not None:
+            pictures[shown] = picture
             kept.append((index, example))
     left_out = problems.settle(len(kept), skip_bad)
     return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
@@ -202,7 +207,7 @@ def _decode(value) -> Image.Image:
 
 
 def _checked(
-    row: Mapping, chosen: Mapping[str, str], picture, place: str, problems: Problems, duplicates: Duplicates
+    row: Mapping, chosen: Mapping[str, str], picture, shown: str, place: str, problems: Problems, duplicates: Duplicates
 ) -> Example | None:
     record = {field: row[column] for field, column in chosen.items() if field != "image"}
     fields = check_record(record, place, problems)
@@ -210,12 +215,12 @@ def _checked(
     if isinstance(size, str):
         problems.add(place, "unreadable picture", size)
     elif fields is not None and check_boxes((*fields["evidence"], *fields["context"]), size, place, problems):
-        shown = _identity(row[chosen["image"]])
         if duplicates.check(shown, fields["question"], place, problems):
             return Example(picture, **fields, name=place)
     return None
 
 
-def _identity(value: Mapping) -> str:
-    """What the pictures of rows are told apart by: a digest of their bytes, or their path."""
-    return blake2b(value["bytes"]).hexdigest() if value["bytes"] else value["path"]
+def _identity(value: Mapping | None) -> str:
+    """What the pictures of rows are told apart by: a digest of their bytes, or their path; nothing of a row without one."""
+    value = value or {}
+    return blake2b(value["bytes"]).hexdigest() if value.get("bytes") else value.get("path") or ""
