@@ -10,6 +10,8 @@ import torch
 from .encoding import CoarseView
 from .looking import Glance
 
+_SAME = 0.01  # share by which statistics of the same pixels may differ: half precision rounds
+
 
 @dataclass(frozen=True, eq=False)
 class EncodedImages:
@@ -20,6 +22,8 @@ class EncodedImages:
         glances: stage 1 of each image, from `encode_images()` without what depends on a question; `None` where none was needed.
         views: encoded `CoarseView` of each image, or `None` for each.
         image_grid_thw, texture_images: what the images are recognised by.
+        pixel_statistics: (images, 2) as `pixel_statistics` gives them, what their processing is recognised by; `None` where
+            nobody holds them.
         encode_ratio, allocation_mode: that they were encoded with.
         owner: the model that encoded them.
     """
@@ -32,6 +36,7 @@ class EncodedImages:
     encode_ratio: float | str
     allocation_mode: str
     owner: weakref.ref = field(repr=False)
+    pixel_statistics: torch.Tensor | None = None
 
     def spending(self, encode_ratio, allocation_mode) -> tuple[float | str, str]:
         """The `encode_ratio` and the mode that the images are asked with: those that they were encoded with.
@@ -51,8 +56,9 @@ class EncodedImages:
             )
         return self.encode_ratio, self.allocation_mode
 
-    def check(self, model, image_grid_thw, texture_images) -> None:
-        """Refuses to stand for other images, another model or another dtype.
+    def check(self, model, image_grid_thw, texture_images, pixels: Sequence[torch.Tensor] | None = None) -> None:
+        """Refuses to stand for other images, another model or another dtype, and for images that were processed otherwise where
+        the `pixels` of each came.
 
         Raises:
             ValueError: saying what differs.
@@ -76,6 +82,14 @@ class EncodedImages:
                 "encoded_images holds other pictures than this prompt shows (or the same at another size or in another order); "
                 "call encode_images() with the inputs of these"
             )
+        if pixels is None or self.pixel_statistics is None:
+            return
+        gap = pixel_statistics(pixels).to(self.pixel_statistics.device) - self.pixel_statistics
+        if not bool((gap.abs() <= _SAME * (1 + self.pixel_statistics.abs())).all()):
+            raise ValueError(
+                "encoded_images was made from pixel_values that were processed otherwise (such as do_normalize, image_mean or "
+                "do_rescale); call encode_images() with these, or leave pixel_values out"
+            )
 
     def pick(self, chosen: torch.Tensor) -> "EncodedImages":
         """Those of the images that `chosen` (images,) bool marks."""
@@ -89,7 +103,14 @@ class EncodedImages:
             self.encode_ratio,
             self.allocation_mode,
             self.owner,
+            None if self.pixel_statistics is None else self.pixel_statistics[chosen.to(self.pixel_statistics.device)],
         )
+
+
+def pixel_statistics(pixels: Sequence[torch.Tensor]) -> torch.Tensor:
+    """(images, 2) float32: mean and standard deviation of each image's pixels, which tell how they were rescaled and normalised
+    on every device and in every dtype."""
+    return torch.stack([torch.stack([values.float().mean(), values.float().std()]) for values in pixels])
 
 
 def picked(vision, numbers: Sequence[int]):

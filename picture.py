@@ -135,9 +135,10 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
     try:
         return image if image.mode == "RGB" and "transparency" not in image.info else _stock_rgb(image)
     except (ValueError, TypeError) as error:  # the latter from what a file says of its transparency
-        raise ValueError(
-            f"{name} has mode {image.mode}, which PIL can't convert; convert it to 8-bit RGB first"
-        ) from error
+        said = image.info.get("transparency")
+        told = "" if said is None or image.mode == "P" else f" and transparency {said!r}"
+        do = "save it without that" if told else "convert it to 8-bit RGB first"
+        raise ValueError(f"{name} has mode {image.mode}{told}, which PIL can't convert; {do}") from error
 
 
 def upright(image: Image.Image, name: str) -> Image.Image:
@@ -170,8 +171,10 @@ def _stock_rgb(image: Image.Image) -> Image.Image:
 
 def _from_deep(image: Image.Image, name: str) -> Image.Image:
     values = np.asarray(image).astype(np.int64)
-    if image.mode == "I" and values.min() >= 0 and values.max() <= 255:
-        return image.convert("RGB")  # 8-bit values in PIL's 32-bit mode
+    if (
+        values.min() >= 0 and values.max() <= 255
+    ):  # 8-bit values in a wider mode, where a page of 16 bits would be black
+        return Image.fromarray(values.astype(np.uint8)).convert("RGB")
     if values.min() < 0 or values.max() > _DEEP_MAXIMUM:
         raise ValueError(
             f"{name} has values {values.min()} to {values.max()}; 16-bit pictures have 0 to {_DEEP_MAXIMUM}: convert it to 8-bit "

@@ -12,7 +12,7 @@ from .asking import Asked, check_pixels
 from .compiling import with_return_dict
 from .configuration_arrcoc import check_spending
 from .deciding import DecidingMixin
-from .encoded import EncodedImages, check_encoded
+from .encoded import EncodedImages, check_encoded, pixel_statistics
 from .encoding import CoarseView, coarse_view, encode_cells
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
 
@@ -66,6 +66,7 @@ class SeeingMixin(DecidingMixin):
         """
         asked = self._asked_of(
             encoded_images,
+            pixel_values,
             image_grid_thw=image_grid_thw,
             image_token_counts=image_token_counts,
             texture_images=texture_images,
@@ -112,11 +113,12 @@ class SeeingMixin(DecidingMixin):
             raise ValueError(
                 "image_token_counts is missing: the coarse view depends on the budget; pass the processor's"
             )
-        return self._see(pixel_values, image_grid_thw, asked, any_question=True)
+        seen = self._see(pixel_values, image_grid_thw, asked, any_question=True)
+        return replace(seen, pixel_statistics=pixel_statistics(self._patches(pixel_values, asked)))
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
-        call = self._asked_of(encoded_images, **asked)
+        call = self._asked_of(encoded_images, pixel_values, **asked)
         if encoded_images is None:
             encoded_images = self._see(pixel_values, asked["image_grid_thw"], call)
         views = self._views(encoded_images, call)
@@ -126,7 +128,7 @@ class SeeingMixin(DecidingMixin):
             for decision, view in zip(decisions, views, strict=True)
         ]
 
-    def _asked_of(self, encoded_images, *, encode_ratio=None, allocation_mode=None, **inputs) -> Asked:
+    def _asked_of(self, encoded_images, pixel_values, *, encode_ratio=None, allocation_mode=None, **inputs) -> Asked:
         """What a call asks, of images that are encoded already where `encoded_images` are there: as they were encoded."""
         check_spending(encode_ratio, allocation_mode)
         check_encoded(encoded_images, inputs["image_grid_thw"])
@@ -134,7 +136,8 @@ class SeeingMixin(DecidingMixin):
             encode_ratio, allocation_mode = encoded_images.spending(encode_ratio, allocation_mode)
         asked = self._asked(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
         if encoded_images is not None:
-            encoded_images.check(self, inputs["image_grid_thw"], asked.texture_images)
+            pixels = None if pixel_values is None else self._patches(pixel_values, asked)
+            encoded_images.check(self, inputs["image_grid_thw"], asked.texture_images, pixels)
         if (
             asked.questions is None and not asked.all_full
         ):  # the processor's are there, if empty, where nothing is asked
@@ -147,9 +150,7 @@ class SeeingMixin(DecidingMixin):
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
         """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on no question, and is enough for every
         budget up to that of `asked`."""
-        unit, share = self.visual.spatial_merge_unit, self.config.coarse_view_share
-        check_pixels(pixel_values, unit * sum(asked.sizes))
-        patches = pixel_values.split([unit * cells for cells in asked.sizes])
+        share, patches = self.config.coarse_view_share, self._patches(pixel_values, asked)
         glances: list[Glance | None] = [None] * len(asked.grids)
         views: list[CoarseView | None] = [None] * len(asked.grids)
         for number, grid in enumerate(asked.grids):
@@ -174,6 +175,12 @@ class SeeingMixin(DecidingMixin):
             vision, glances, views, image_grid_thw, asked.texture_images, asked.encode_ratio, asked.allocation_mode,
             weakref.ref(self),
         )  # fmt: skip
+
+    def _patches(self, pixel_values, asked: Asked) -> tuple[torch.Tensor, ...]:
+        """The patches of each image, (patches, patch size)."""
+        sizes = [self.visual.spatial_merge_unit * cells for cells in asked.sizes]
+        check_pixels(pixel_values, sum(sizes))
+        return pixel_values.split(sizes)
 
     def _read(self, glance: Glance | None) -> Glance | None:
         """The glance without its canvas, which nothing reads again, and with what restores cells where some are left out."""

@@ -27,7 +27,8 @@ class Flops:
 
     Attributes:
         total: all of them.
-        parts: those within "visual", "arrcoc", "language_model" and "lm_head".
+        parts: those within "visual", "language_model" and "lm_head", and in "arrcoc" all others: the model calls parts of that
+            layer one by one, too.
     """
 
     def __enter__(self):
@@ -39,11 +40,12 @@ class Flops:
     def __exit__(self, *error):
         self._counter.__exit__(*error)
         self.total = self._counter.get_total_flops()
-        self.parts = dict.fromkeys(("visual", "arrcoc", "language_model", "lm_head"), 0)
+        self.parts = dict.fromkeys(("visual", "language_model", "lm_head"), 0)
         for module, operations in self._counter.get_flop_counts().items():
             names = module.split(".")
             if names[-1] in self.parts and names[1:-1] in ([], ["model"]):
                 self.parts[names[-1]] = sum(operations.values())
+        self.parts["arrcoc"] = self.total - sum(self.parts.values())
 
 
 def _attention_flops(query_shape, key_shape, value_shape, *args, out_shape=None, **kwargs) -> int:

@@ -85,6 +85,7 @@ def _count(bench: Bench, case: Case, line, decode_tokens: int) -> dict:
         raise RuntimeError(f"{case.method} gave logits that are not finite; pass --dtype fp32 or another --seed")
     return {
         "tokens": visual / len(case.examples),
+        "coarse_tokens": _coarse_tokens(bench, case, inputs) / len(case.examples),
         "text_tokens": (ids.numel() - visual) / len(case.examples),
         "kv_bytes": bytes_held,
         "peak_bytes": memory.peak,
@@ -94,6 +95,12 @@ def _count(bench: Bench, case: Case, line, decode_tokens: int) -> dict:
         "host_syncs": syncs.total,
         "host_sync_places": syncs.places,
     }
+
+
+def _coarse_tokens(bench: Bench, case: Case, inputs) -> int:
+    """Of a foveated batch: its tokens of coarse views, none where the budget has no room for one."""
+    plans = bench.model.allocate(**inputs) if case.method == "foveated" else []
+    return sum(int((plan.level > 0).sum()) for plan in plans)
 
 
 def _wait(device: torch.device):

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -59,14 +60,20 @@ def settings_of(condition: Condition, methods, repeats: int, decode_tokens: int,
         "decode_tokens": decode_tokens,
         "seed": seed,
         "image_processor": images,
-        "machine": torch.cuda.get_device_name()
-        if cuda
-        else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "machine": torch.cuda.get_device_name() if cuda else _processor(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "code": code_fingerprint("benchmarks", "evaluation"),
     }
+
+
+def _processor() -> str:
+    """The CPU by its maker's name, where the system tells it, with what of it torch uses."""
+    path = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*: (.+)$", path.read_text(), re.MULTILINE) if path.exists() else None
+    name = named[1].strip() if named else platform.processor() or platform.machine()
+    return f"{name}, {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def read(path: Path, settings: dict) -> dict | None:

@@ -6,7 +6,7 @@ from benchmarks.methods import STOCK
 from benchmarks.timeline import ALLOCATION, PARTS, TEXTURE
 
 TIMES = ("first_token", "processor", *PARTS, "prefill", "decode")
-COUNTS = ("tokens", "text_tokens", "kv_bytes", "peak_bytes", "working_bytes", "flops")
+COUNTS = ("tokens", "coarse_tokens", "text_tokens", "kv_bytes", "peak_bytes", "working_bytes", "flops")
 _LABELS = {
     "first_token": "time to first token, ms",
     "processor": "  processor, ms",
@@ -19,15 +19,14 @@ _LABELS = {
     "prefill": "prefill (no processor), ms",
     "decode": "decode, ms per token",
     "tokens": "visual tokens per picture",
+    "coarse_tokens": "  of a coarse view",
     "text_tokens": "text tokens per picture",
     "kv_bytes": "KV cache, MiB",
     "peak_bytes": "peak memory, MiB",
     "working_bytes": "  above what was held, MiB",
     "flops": "FLOPs of the prefill, G",
 }
-_SCALES = {"tokens": 1, "text_tokens": 1, "flops": 1e-9} | dict.fromkeys(
-    ("kv_bytes", "peak_bytes", "working_bytes"), 2**-20
-)
+_SCALES = {"flops": 1e-9, "kv_bytes": 2**-20, "peak_bytes": 2**-20, "working_bytes": 2**-20}
 
 
 def summarise(results: dict[str, dict], batch: int) -> dict[str, dict]:
@@ -83,7 +82,9 @@ def table(condition: dict, summary: dict[str, dict]) -> str:
     rows.append(["decode, tokens/s", *(_cell(figures["decode_tokens_per_s"]) for figures in summary.values())])
     rows.append(["pictures/s (prefill)", *(_cell(figures["pictures_per_s"]) for figures in summary.values())])
     for name in COUNTS:
-        rows.append([_LABELS[name], *(_count_cell(figures[name], _SCALES[name]) for figures in summary.values())])
+        rows.append(
+            [_LABELS[name], *(_count_cell(figures[name], _SCALES.get(name, 1)) for figures in summary.values())]
+        )
     for label, name, scale in (
         ("host synchronisations", "host_syncs", 1),
         ("allocator, % of stock prefill", "allocator_of_stock_prefill", 100),

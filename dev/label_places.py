@@ -4,7 +4,7 @@ for the evaluation, whose `family` is the way.
     python -m dev.label_places --out runs/labels
     python -m evaluation.run --model checkpoints/arrcoc-small --data runs/labels --methods arrcoc,query_blind ...
 
-Words, values and layouts are of its own, the fonts those that training never draws.
+Values and layouts are of its own, the fonts those that training never draws; of the labels, training has most elsewhere.
 """
 
 import argparse

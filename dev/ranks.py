@@ -7,8 +7,9 @@ runs of training are compared.
     python -m dev.ranks --data SPEC=LIMIT ... # other data than these
 
 Prints percent kept at 5, 10 and 25% of the cells, of real tables, of the world and of its tables and charts, then the same of pages
-whose tower saw a quarter to a half of the cells, where only what was encoded counts. The pages are held out, but not those of the
-reported results. They are encoded once for all allocators; what is encoded in part is the model's own stage 1's choice.
+whose tower saw a quarter to a half of the cells, where only what was encoded counts. The pages are held out, and drawn from
+another seed than those of the reported results; the tables on them are among the same, and some questions to these. They are
+encoded once for all allocators; what is encoded in part is the model's own stage 1's choice.
 """
 
 import argparse

@@ -12,6 +12,7 @@ file already is left out, so a stopped study goes on; a file with rows of anothe
 import argparse
 import contextlib
 import csv
+import fcntl
 import hashlib
 import json
 import statistics
@@ -24,7 +25,7 @@ from unittest import mock
 
 import torch
 
-from arrcoc import ARRCOCQwen3VLForConditionalGeneration, balancing, participating, relating
+from arrcoc import ARRCOCQwen3VLForConditionalGeneration, balancing, matching, participating, relating
 from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
 from evaluation.records import model_fingerprint
@@ -60,6 +61,12 @@ def _without_axes():
     )
 
 
+def _finding_nothing(matcher):
+    """A `WordMatcher` or `PhraseMatcher` whose findings are zeroed."""
+    plain = matcher.forward
+    return mock.patch.object(matcher, "forward", lambda self, *given: 0 * plain(self, *given))
+
+
 def _without_steps():
     return mock.patch.object(relating.RelatingStep, "forward", lambda self, cells: cells)
 
@@ -88,6 +95,8 @@ PARTS = {
     "without DeepStack levels": (lambda: _without_input("deepstack"), ()),
     "without the largest of row and column": (_without_axes, ()),
     "without relating steps": (_without_steps, ()),
+    "without words looked for": (lambda: _finding_nothing(matching.WordMatcher), ()),
+    "without phrases looked for": (lambda: _finding_nothing(matching.PhraseMatcher), ()),
     "without information": (contextlib.nullcontext, ("information_weight=0",)),
     "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),
     "without participation": (contextlib.nullcontext, ("participation_weight=0",)),
@@ -216,10 +225,10 @@ def main(arguments: list[str] | None = None):
         if any(row["name"] == name and int(row["seed"]) == seed for row in read(options.out)):
             continue
         row = train_and_measure(options, name, seed) | {"run": run_of}
-        new = not options.out.exists()
         with options.out.open("a", newline="") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # of several shards one writes the header
             writer = csv.DictWriter(file, row)
-            if new:
+            if not options.out.stat().st_size:
                 writer.writeheader()
             writer.writerow(row)
         print(json.dumps(row), file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation import baselines
-from evaluation.budgets import parse_budgets
+from evaluation.budgets import parse_budgets, tokens_for
 from evaluation.dials import parse_dials
 from evaluation.records import picture_fingerprint
 from training.data import load_examples
@@ -202,6 +202,19 @@ def facts_of(processor, examples) -> list[Facts]:
         picture = picture_fingerprint(image)
         facts.append(Facts(picture, image.size, cells[image.size], group_of(example, picture)))
     return facts
+
+
+def check_lengths(parser, options, model, processor, examples, facts: Sequence[Facts]):
+    """Ends the program where a question, its picture's tokens and an answer are more than the language model reads."""
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    for example, fact in zip(examples, facts, strict=True):
+        asked = len(processor.tokenizer(example.question).input_ids) + options.max_new_tokens
+        shown = max(tokens_for(budget, fact.cells) for budget in options.budgets)
+        if most is not None and asked + shown > most:
+            parser.error(
+                f"--data {options.data}: {example.name}: question and answer have up to {asked} tokens and the picture {shown}, "
+                f"together more than the {most} that the model reads; shorten the question, or leave it out"
+            )
 
 
 def group_of(example, picture: str) -> str:

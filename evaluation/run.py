@@ -111,7 +111,7 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
 def header_of(options: argparse.Namespace, model, processor, examples, facts: Sequence[Facts]) -> dict:
     """What must be the same for a run to go on: arguments, model, processor, data, code and versions."""
     return {
-        **{name: getattr(options, name) for name in ANSWERING},
+        **{name: getattr(options, name) for name in ANSWERING if hasattr(options, name)},
         "model": model_fingerprint(model),
         "parameters": model.num_parameters(),
         "processor": processor_fingerprint(processor),
@@ -129,6 +129,7 @@ def main(arguments: list[str] | None = None):
     examples = loading.load_data(parser, options)
     model, processor = loading.load_model(parser, options)
     facts = loading.facts_of(processor, examples)
+    loading.check_lengths(parser, options, model, processor, examples, facts)
     try:
         header = header_of(options, model, processor, examples, facts)
         records = Records(options.out.with_name(options.out.name + ".jsonl"), header, options.restart)

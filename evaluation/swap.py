@@ -21,6 +21,7 @@ from evaluation.budgets import FULL, heading, label, tokens_for
 from evaluation.loading import Facts
 from evaluation.metrics import WHOLE
 from evaluation.report import write_csv
+from evaluation.run import header_of
 
 LABELS = ("method", "budget", "pairs")  # the first columns of the table
 # Of the two questions of a pair, first and second in the data's order; `recall_worse` is the lower of the two.
@@ -139,8 +140,8 @@ def main(arguments: list[str] | None = None):
         rows.append(summarise(values, groups, method, budget, options.resamples))
     write_csv(rows, options.out.with_name(options.out.name + ".csv"))
     print(table(rows, options.budgets), end="\n\n")
-    asked = {name: getattr(options, name) for name in ("model", "data", "split", "seed", "limit", "dials", "dtype")}
-    print(json.dumps({"arguments": asked, "left_out": getattr(examples, "left_out", {}), "rows": rows}))
+    header = header_of(options, model, processor, examples, facts)
+    print(json.dumps({"arguments": header, "left_out": getattr(examples, "left_out", {}), "rows": rows}))
 
 
 if __name__ == "__main__":

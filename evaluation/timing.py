@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -18,38 +18,47 @@ REPEATS = 5
 
 
 class Stopwatch:
-    """Adds up the time that a processor takes, so that it can be left out: reading text and pixels is not prefill."""
+    """Adds up the time that preparing text and pixels takes, so that it can be left out: that is not prefill."""
 
     def __init__(self):
         self.seconds = 0.0
+        self._running = False
 
     @contextmanager
-    def on(self, processor):
-        """While entered, `processor.apply_chat_template` is timed."""
-        plain = processor.apply_chat_template
+    def on(self, owner, name: str):
+        """While entered, calls of `owner.name` are timed, those within another timed call with that one."""
+        plain, own = getattr(owner, name), name in vars(owner)
 
         def timed(*args, **kwargs):
-            start = time.perf_counter()
+            if self._running:
+                return plain(*args, **kwargs)
+            self._running, start = True, time.perf_counter()
             try:
                 return plain(*args, **kwargs)
             finally:
                 self.seconds += time.perf_counter() - start
+                self._running = False
 
-        processor.apply_chat_template = timed
+        setattr(owner, name, timed)
         try:
-            yield self
+            yield
         finally:
-            del processor.apply_chat_template
+            if own:
+                setattr(owner, name, plain)
+            else:
+                delattr(owner, name)
 
 
 @torch.no_grad()
 def prefill_seconds(model, processor, method: str, example, budget: int) -> float:
     """Seconds from pixels and text to the first logits of one example: vision, choice and language model.
 
-    The processor's own time is left out.
+    The time of the processor, and of what a method does in its place, is left out.
     """
-    prefill = baselines.prefill_of(method)
-    with Stopwatch().on(processor) as preparing:
+    prefill, preparing = baselines.prefill_of(method), Stopwatch()
+    with ExitStack() as watched:
+        for owner, name in ((processor, "apply_chat_template"), *baselines.preparing(method)):
+            watched.enter_context(preparing.on(owner, name))
         _wait(model.device)
         start = time.perf_counter()
         prefill(model, processor, [example], [budget])
@@ -64,8 +73,7 @@ def prefill_ratios(
 
     All methods take turns on one example, batch 1, `repeats` times after a round to warm up, and each time is divided by that
     of all tokens in the same round. The `ratio` is the mean over examples of their medians, `low` and `high` its 95%
-    interval, drawn by `Facts.group` (None over a single one); `lower_quartile`, `median` and `upper_quartile` are of all
-    single ratios.
+    interval, drawn by `Facts.group` (None over a single one); `lower_quartile` and `upper_quartile` are of all single ratios.
     """
     timed = [method for method in methods if method != FULL and baselines.untimed(method) is None]
     runs = [(FULL, FULL), *((method, budget) for budget in budgets if budget != FULL for method in timed)]
@@ -83,11 +91,11 @@ def prefill_ratios(
     ratios = seconds[:, 1:] / seconds[:, 1:, :1]
     spread = intervals(np.median(ratios, axis=1), [fact.group for fact in facts], RESAMPLES, seed)
     spread = np.where(np.isnan(spread), None, spread)
-    quartiles = np.percentile(ratios, [25, 50, 75], axis=(0, 1))
+    quartiles = np.percentile(ratios, [25, 75], axis=(0, 1))
     return {
         (method, label(budget)): {
             **dict(zip(("ratio", "low", "high"), spread[:, column].tolist(), strict=True)),
-            **dict(zip(("lower_quartile", "median", "upper_quartile"), quartiles[:, column].tolist(), strict=True)),
+            **dict(zip(("lower_quartile", "upper_quartile"), quartiles[:, column].tolist(), strict=True)),
         }
         for column, (method, budget) in enumerate(runs)
     }

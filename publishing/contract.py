@@ -101,7 +101,7 @@ def _leaks(folder: Path):
         for what, pattern in _SECRETS.items():
             if match := re.search(pattern, text):
                 yield f"{name}:{_line(text, match)} holds {what}; take it out, and revoke it if anybody may have seen it"
-        if name.endswith("config.json") and (match := _LOCAL_PATH.search(text)):
+        if name.endswith(("config.json", CARD)) and (match := _LOCAL_PATH.search(text)):
             yield f"{name}:{_line(text, match)} holds a path of this computer; take it out"
 
 

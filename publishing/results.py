@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from publishing.files import ROOT, sha256_of
 OURS, ALL = "arrcoc", "all"
 _TEXT = ("method", "budget", "family", "prefill_note")
 _NEEDED = ("method", "budget", "family", "questions", "pictures", "exact_match", "exact_match_low", "tokens")
+_FOLDERS = re.compile(r"(?<![\w.~])(~?/|[A-Za-z]:[\\/])([^?&,\\/]+[\\/])*(?=[^?&,\\/])")  # of an absolute path
 # Columns of the tables: what the card calls them.
 TABLES = {"exact_match": "exact match", "evidence_recall": "evidence recall"}
 
@@ -29,6 +31,12 @@ class Result:
     path: Path
     rows: list[dict]
     arguments: dict
+
+    @property
+    def data(self) -> str:
+        """What the run was asked about, of a folder its name alone: a card tells nobody where its author keeps data."""
+        named = self.arguments.get("data", self.path.stem)
+        return _FOLDERS.sub("", named if isinstance(named, str) else ",".join(map(str, named)))
 
     @property
     def budgets(self) -> tuple[float | int | str, ...]:
@@ -122,7 +130,7 @@ class _Fingerprints:
 
 def conditions(result: Result) -> str:
     """One sentence: on what, how many questions, which numbers, and the command's arguments."""
-    row, run = result.rows[-1], result.arguments
+    row, run = result.rows[-1], result.arguments | ({"data": result.data} if "data" in result.arguments else {})
     asked = {name: run[name] for name in ("data", "split", "seed", "limit", "dtype", "max_new_tokens") if name in run}
     told = ", ".join(f"{name} `{value}`" for name, value in asked.items() if value is not None)
     pictures, sources = f"{row['pictures']:.0f} pictures", row.get("sources") or row["pictures"]
@@ -171,7 +179,7 @@ def lost(result: Result) -> str | None:
     if smallest is None or whole is None:
         return None
     return (
-        f"On {result.arguments.get('data', result.path.stem)}, {smallest['tokens']:.0f} tokens a picture answer "
+        f"On {result.data}, {smallest['tokens']:.0f} tokens a picture answer "
         f"{smallest['exact_match']:.1%} of the questions as wanted, all {whole['tokens']:.0f} answer {whole['exact_match']:.1%}."
     )
 
@@ -192,8 +200,6 @@ def _spent(budget: float | int | str) -> str:
 
 def eval_results(result: Result) -> list[EvalResult]:
     """Our method's scores over all families, one entry per budget, for the card's metadata."""
-    data = result.arguments.get("data", result.path.stem)
-    data = data if isinstance(data, str) else ",".join(map(str, data))
     found = []
     for budget in result.budgets:
         row = result.of(OURS, budget)
@@ -204,8 +210,8 @@ def eval_results(result: Result) -> list[EvalResult]:
                 found.append(
                     EvalResult(
                         task_type="image-text-to-text",
-                        dataset_type=data,
-                        dataset_name=data,
+                        dataset_type=result.data,
+                        dataset_name=result.data,
                         dataset_split=result.arguments.get("split"),
                         metric_type=metric,
                         metric_name=f"{name}, {_spent(budget)}",

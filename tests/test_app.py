@@ -80,7 +80,7 @@ def test_a_second_question_takes_the_encoded_picture_and_answers_the_same(instru
         ({"encode_ratio": 0.5}, False),
         ({"encode_ratio": "auto"}, True),
         ({"encode_ratio": "auto", "budget": "full"}, False),
-        ({"allocation_mode": "foveated", "budget": 24}, True),
+        ({"allocation_mode": "foveated", "budget": 40}, True),
         ({"budget": "auto"}, True),
     ],
 )

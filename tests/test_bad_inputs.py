@@ -373,6 +373,15 @@ def test_16_bit_pictures_do_not_turn_white(processor, model, mode):
     answer(processor, model, large)
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])
+def test_8_bit_values_in_a_wider_mode_do_not_turn_black(processor, mode):
+    grey = Image.fromarray(np.repeat(np.arange(0, 256, 8, dtype=np.uint8)[None], 32, axis=0))
+    wide = grey.convert(mode)
+    assert wide.mode == mode
+    for name in ("pixel_values", "texture_images"):
+        assert torch.equal(call(processor, wide)[name], call(processor, grey)[name])
+
+
 def test_16_bit_file_and_base64(processor, tmp_path):
     Image.frombytes("I;16", (32, 32), np.full((32, 32), 25700, np.uint16).tobytes()).save(tmp_path / "scan.png")
     text = base64.b64encode((tmp_path / "scan.png").read_bytes()).decode()

@@ -22,6 +22,7 @@ from evaluation.baselines import (
 )
 from evaluation.baselines.divprune import most_diverse
 from evaluation.baselines.last_block import watch_last_block
+from evaluation.baselines.staged import ENCODE_RATIOS
 
 LEARNED = {"vision_selector", "glimpse_prune", "query_blind"}  # their tests lie with them
 NAMES = [name for name in baselines.METHODS if name not in LEARNED]
@@ -174,7 +175,7 @@ def test_methods_run_on_other_shapes(tiny_model, make_processor, page, shape):
     processor = make_processor(model)
     example = Example(page(64, 48), "total?")
     for name in NAMES:
-        if shape == "pooled" and name in ("two_stage", "auto_stage", "foveated"):
+        if shape == "pooled" and name in (*ENCODE_RATIOS, "foveated"):
             # they exclude each other: tests/test_two_stage.py
             assert "coarse_share=0.5 pools cells" in baselines.supports(name, model)
             continue
@@ -552,10 +553,12 @@ def test_a_method_that_is_not_there_is_a_reason_and_not_a_crash(tiny, monkeypatc
     assert "no method later" in baselines.supports("later", tiny)
 
 
-@pytest.mark.parametrize("name", ["two_stage", "auto_stage", "foveated"])
+@pytest.mark.parametrize("name", [*ENCODE_RATIOS, "foveated"])
 def test_the_staged_methods_are_what_the_model_does_itself(tiny, tiny_processor, examples, name):
     modes = {
         "two_stage": {"encode_ratio": 0.35},
+        "two_stage_30": {"encode_ratio": 0.3},
+        "two_stage_40": {"encode_ratio": 0.4},
         "auto_stage": {"encode_ratio": "auto"},
         "foveated": {"allocation_mode": "foveated"},
     }

@@ -13,7 +13,7 @@ from benchmarks.counts import Flops, HostSyncs, PeakMemory, cache_bytes, expecte
 from benchmarks.geometry import PUBLISHED, config_of
 from benchmarks.methods import Case, build_bench
 from benchmarks.pictures import QUESTION, draw
-from benchmarks.summary import summarise
+from benchmarks.summary import COUNTS, summarise
 from benchmarks.timeline import ALLOCATION, BEFORE, LANGUAGE, OTHER, PARTS, TEXTURE, VIT, Timeline, watched
 from evaluation.baselines.interface import Shown
 
@@ -127,6 +127,7 @@ def test_flops_are_those_of_the_matrices(bench):
     layer = 2 * tokens * (256 * (256 + 2 * 128) + 256 * 256 + 3 * 256 * 640) + 4 * tokens * tokens * 256
     assert flops.parts["language_model"] == 5 * layer
     assert flops.parts["lm_head"] == 2 * 256 * bench.model.config.text_config.vocab_size
+    assert flops.parts["arrcoc"] == 0
     assert flops.total == sum(flops.parts.values())
 
 
@@ -219,7 +220,7 @@ def test_ratios_to_stock_are_by_round():
     def result(scale, flops):
         times = ("first_token", "processor", *PARTS, "prefill", "decode")
         rounds = [dict.fromkeys(times, second * scale) for second in (1.0, 2.0, 10.0)]
-        counted = dict.fromkeys(("tokens", "text_tokens", "kv_bytes", "peak_bytes", "working_bytes"), 8 * scale)
+        counted = dict.fromkeys(COUNTS, 8 * scale)
         return counted | {"rounds": rounds, "flops": flops, "flops_of": {}, "host_syncs": None, "host_sync_places": {}}
 
     summary = summarise({"stock": result(1, 100), "after-vit": result(0.5, 40)}, batch=4)
@@ -325,13 +326,18 @@ def test_what_is_asked_of_the_model(bench, method, name, value):
     assert torch.equal(inputs["input_ids"], plain["input_ids"])
 
 
-@pytest.mark.parametrize("method", ["two-stage", "foveated"])
-def test_our_further_methods_run(method, tmp_path, capsys):
-    arguments = [*TINY, "--methods", f"stock,{method}", "--budget", "0.5", "--out", str(tmp_path)]
-    figures = call(arguments, capsys)["conditions"][0]["summary"][method]
-    assert figures["tokens"]["value"] == 8
+@pytest.mark.parametrize(
+    ("method", "pixels", "budget", "tokens", "coarse"), [("two-stage", 64, 0.5, 8, 0), ("foveated", 128, 0.9, 58, 16)]
+)
+def test_our_further_methods_run(method, pixels, budget, tokens, coarse, tmp_path, capsys):
+    arguments = [*TINY, "--pixels", str(pixels), "--methods", f"stock,after-vit,{method}", "--budget", str(budget)]
+    summary = call([*arguments, "--out", str(tmp_path)], capsys)["conditions"][0]["summary"]
+    figures = summary[method]
+    assert (figures["tokens"]["value"], figures["coarse_tokens"]["value"]) == (tokens, coarse)
+    assert figures["flops"]["value"] == sum(figures["flops_of"].values())
     if method == "two-stage":
         assert figures["flops_of"]["visual"] > 0
+        assert figures["flops_of"]["arrcoc"] > summary["after-vit"]["flops_of"]["arrcoc"] > 0
         assert figures["speed_up_that_flops_allow"] > 1
 
 

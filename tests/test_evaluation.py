@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import shutil
+import time
 from dataclasses import replace
 from unittest import mock
 
@@ -21,7 +22,7 @@ from transformers import (
 )
 
 from evaluation import answering, loading, report, run, swap, timing
-from evaluation.baselines import fastv, vision_selector
+from evaluation.baselines import fastv, resize, vision_selector
 from evaluation.budgets import heading, label, parse_budgets, tokens_for
 from evaluation.records import (
     Answer,
@@ -522,9 +523,28 @@ def test_timing_compares_with_all_tokens_and_leaves_the_processor_out(loaded):
     assert one["arrcoc", "0.25"]["low"] is one["arrcoc", "0.25"]["high"] is None  # one picture has no interval
     assert "apply_chat_template" not in vars(processor)
     stopwatch = timing.Stopwatch()
-    with stopwatch.on(processor):
+    with stopwatch.on(processor, "apply_chat_template"):
         processor.apply_chat_template([{"role": "user", "content": "hello"}], tokenize=False)
     assert stopwatch.seconds > 0
+
+
+def test_timing_leaves_out_how_a_smaller_image_is_made(loaded, monkeypatch):
+    model, processor, examples, _ = loaded
+    shrink, before = resize.small_prompt, vars(resize).copy()
+
+    def slow(*arguments):
+        time.sleep(2)
+        return shrink(*arguments)
+
+    monkeypatch.setattr(resize, "small_prompt", slow)
+    assert timing.prefill_seconds(model, processor, "resize", examples[0], 4) < 1.5
+    monkeypatch.undo()
+    assert vars(resize) == before
+    watch = timing.Stopwatch()
+    with watch.on(resize, "small_prompt"), watch.on(processor, "apply_chat_template"):
+        start = time.perf_counter()
+        resize.small_prompt(processor, examples[:1], [4])
+        assert watch.seconds <= time.perf_counter() - start, "what is within another call is counted once"
 
 
 def test_a_ratio_is_the_median_over_rounds_of_the_same_round(loaded, monkeypatch):
@@ -594,11 +614,26 @@ def test_weights_lie_in_the_folder_or_where_training_wrote_them(tmp_path):
         loading.weights_file(tmp_path, "query_blind")
 
 
-def test_swap_measures_both_questions(command, loaded, capsys):
+def test_a_question_longer_than_the_model_reads_is_told_before_anything_runs(command, data, tmp_path, capsys):
+    folder = shutil.copytree(data, tmp_path / "long")
+    row = {"file_name": "0.png", "question": "word " * 20_000, "answers": ["x"]}
+    (folder / "metadata.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(SystemExit):
+        command("--data", str(folder), "--budgets", "4", "--methods", "arrcoc", "--timing", "0")
+    assert "metadata.jsonl:1: question and answer have up to" in (said := capsys.readouterr().err)
+    assert "that the model reads; shorten the question" in said
+    assert not list(tmp_path.glob("deep/*.jsonl"))
+
+
+def test_swap_measures_both_questions(command, model_folder, loaded, capsys):
     *_, examples, facts = loaded
     assert swap.pairs_of(examples, facts) == [(0, 1), (2, 3), (4, 5)]
     out = command("--methods", "oracle,strided", "--budgets", "4", main=swap.main)
-    oracle, strided = last_json(capsys)["rows"]
+    last = last_json(capsys)
+    model = loading.ARRCOCQwen3VLForConditionalGeneration.from_pretrained(model_folder, dtype=torch.float32)
+    assert last["arguments"]["model"] == model_fingerprint(model)
+    assert last["arguments"]["methods"] == ["oracle", "strided"]
+    oracle, strided = last["rows"]
     assert oracle["pairs"] == oracle["sources"] == 3
     assert oracle["recall_worse"] > 0.9
     assert oracle["recall_second"] == oracle["recall_first"] == oracle["recall_worse"] == 1

@@ -515,23 +515,14 @@ def test_the_class_refuses_what_it_cant_do(installed, folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_on_a_local_task(installed, checkpoint, model, processor, tasks, tmp_path):
+def test_the_command_on_a_local_task(installed, checkpoint, model, processor, tasks, tmp_path, monkeypatch, capsys):
     """Stock, arrcoc and the smaller image on drawn pages: the scores are those of the answers that the model itself gives."""
     out = tmp_path / "out"
-    call = [
-        sys.executable,
-        "-m",
-        "evaluation.lmms.run",
-        "--model",
-        str(checkpoint),
-        "--out",
-        str(out),
-        "--device",
-        "cpu",
-    ]
+    call = ["--model", str(checkpoint), "--out", str(out), "--device", "cpu"]
     call += ["--tasks", "drawn_pages", "--include-path", str(tasks), "--budgets", "0.1", "--batch-size", "4"]
     call += ["--dtype", "float32"]
-    done = subprocess.run(call, env=installed, cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "evaluation.lmms.run", *call]
+    done = subprocess.run(command, env=installed, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     rows = {row["method"]: row for row in table.read(out)}
     assert {name: row["questions"] for name, row in rows.items()} == dict.fromkeys(("stock", "arrcoc", "resize"), PAGES)
@@ -550,18 +541,17 @@ def test_the_command_on_a_local_task(installed, checkpoint, model, processor, ta
         assert row["score"] == pytest.approx(sum(scores) / PAGES, abs=1e-6), method
     results = {path: path.stat().st_mtime_ns for path in out.glob("**/*_results.json")}
     assert len(results) == 3
-    again = subprocess.run(call, env=installed, cwd=ROOT, capture_output=True, text=True)
-    assert again.stdout == done.stdout
+    for folder in reversed(installed["PYTHONPATH"].split(os.pathsep)):
+        monkeypatch.syspath_prepend(folder)
+    for name in installed.keys() - os.environ.keys() | {"PYTHONPATH"}:
+        monkeypatch.setenv(name, installed[name])
+    run.main(call)
+    assert capsys.readouterr().out == done.stdout
     assert {path: path.stat().st_mtime_ns for path in out.glob("**/*_results.json")} == results
-    wrong = subprocess.run(
-        [*call, "--tasks", "no_such_task", "--methods", "stock"],
-        env=installed,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert wrong.returncode == 1
-    assert "no_such_task, stock at full: no results" in wrong.stderr
+    with pytest.raises(SystemExit) as wrong:
+        run.main([*call, "--tasks", "no_such_task", "--methods", "stock"])
+    assert wrong.value.code == 1
+    assert "no_such_task, stock at full: no results" in capsys.readouterr().err
 
 
 def test_a_transparent_file_is_the_picture_that_the_processor_sees(tmp_path):

@@ -283,6 +283,30 @@ def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
     assert contract.problems_of(out) == []
 
 
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ("/home/me/of a client/pages", "pages"),
+        ("wikitables:/srv/tables?page=12x16", "wikitables:tables?page=12x16"),
+        (r"C:\Users\me\pages", "pages"),
+        ("~/pages", "pages"),
+        ("runs/pages", "runs/pages"),
+        ("world:form,scene?grids=12x12", "world:form,scene?grids=12x12"),
+    ],
+)
+def test_the_card_names_no_folder_of_its_author(data, shown, tiny_folder, tmp_path):
+    source = staging.Source(str(tiny_folder), base_model="you/base")
+    path = run_of(tmp_path, source.load(torch.float32), data=data)
+    out = staging.stage_release(source, tmp_path / "out", results=[path])
+    text = (out / CARD).read_text()
+    assert f"data `{shown}`" in text
+    assert f"On {shown}, 12 tokens" in text
+    assert {entry.dataset_name for entry in ModelCard(text).data.eval_results} == {shown}
+    assert contract.problems_of(out) == []
+    (out / CARD).write_text(text + "\nmeasured on /home/me/pages\n")
+    assert any("path of this computer" in problem for problem in contract.problems_of(out))
+
+
 def test_a_run_of_one_source_without_timing_has_no_intervals_and_no_times(tiny_folder, tmp_path):
     model = staging.Source(str(tiny_folder)).load(torch.float32)
     path = run_of(tmp_path, model)

@@ -10,11 +10,21 @@ WORLD = "world:one_field?grids=8x8"
 
 def test_a_study_trains_and_measures_every_run_once(checkpoint, tmp_path, capsys):
     out, plain = tmp_path / "parts.csv", ParticipatoryScorer.forward
-    call = ["parts", "--names", "all", "without visual tokens", "--model", str(checkpoint), "--out", str(out)]
+    call = [
+        "parts",
+        "--names",
+        "all",
+        "without visual tokens",
+        "without words looked for",
+        "--model",
+        str(checkpoint),
+        "--out",
+        str(out),
+    ]
     call += ["--seeds", "1", "--train-data", WORLD, "--data", WORLD, "--ahead", "2", "--steps", "2", "--limit", "2"]
     study.main([*call, "--batch-size", "4"])
     rows = study.read(out)
-    assert [row["name"] for row in rows] == ["all", "without visual tokens"]
+    assert [row["name"] for row in rows] == ["all", "without visual tokens", "without words looked for"]
     for row in rows:
         assert int(row["steps"]) == 2
         assert all(

@@ -434,6 +434,19 @@ def test_images_encoded_once_meet_the_allocator_as_it_is_now(tiny_config, new_mo
     assert torch.equal(model.allocate(**rest, encoded_images=encoded)[0].relevance, expected.relevance)
 
 
+def test_encoded_images_refuse_to_stand_for_pixels_that_were_processed_otherwise(tiny_model, make_inputs, page):
+    model, pictures = tiny_model(), [page(), page(160, 64, seed=2)]
+    inputs = make_inputs(pictures, token_budget=12)
+    encoded, pixels = model.encode_images(**inputs), inputs["pixel_values"]
+    half = model(**{**inputs, "pixel_values": pixels.bfloat16()}, encoded_images=encoded).logits
+    assert torch.equal(half, model(**inputs, encoded_images=encoded).logits)
+    only_second = torch.cat([pixels[: 48 * 4], pixels[48 * 4 :] + 0.1])
+    for other in (pixels * 0.9, pixels + 0.1, (pixels + 1) / 2, (pixels + 1) * 127.5, only_second):
+        for run in (model, model.generate, model.allocate):
+            with pytest.raises(ValueError, match="processed otherwise"):
+                run(**{**inputs, "pixel_values": other}, encoded_images=encoded)
+
+
 def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_model, make_inputs, page):
     model, inputs = tiny_model(), make_inputs(page(), token_budget=12)
     encoded = model.encode_images(**inputs)

@@ -11,6 +11,7 @@ from evaluation.baselines.interface import Method, Prepared, cells_of, is_arrcoc
 #   refuses(name, config) -> str | None: why a configuration of ours excludes it
 #   load_weights(model, file): what a learned method needs first
 #   prefill(model, processor, examples, budgets): its prefill as published, for timing, where the function answers another way
+#   PREPARES: names of its functions that do what a processor does, which is no prefill
 #   UNTIMED: why neither tells what the published method costs
 METHODS = {
     "full": ("evaluation.baselines.full", "full"),
@@ -28,6 +29,8 @@ METHODS = {
     "glimpse_prune": ("evaluation.baselines.glimpse_prune", "glimpse_prune"),
     "query_blind": ("evaluation.baselines.query_blind", "query_blind"),
     "two_stage": ("evaluation.baselines.staged", "two_stage"),
+    "two_stage_30": ("evaluation.baselines.staged", "two_stage_30"),
+    "two_stage_40": ("evaluation.baselines.staged", "two_stage_40"),
     "auto_stage": ("evaluation.baselines.staged", "auto_stage"),
     "foveated": ("evaluation.baselines.staged", "foveated"),
     "oracle": ("evaluation.baselines.oracle", "oracle"),
@@ -70,6 +73,16 @@ def prefill_of(name: str) -> Callable:
             return model(**prepared.inputs, use_cache=True, logits_to_keep=1).logits[:, -1]
 
     return getattr(module, "prefill", first_token)
+
+
+def preparing(name: str) -> list[tuple[object, str]]:
+    """The functions of this method that prepare pictures, as (module, name of the function).
+
+    Raises:
+        ValueError: there is no method of this name.
+    """
+    module = importlib.import_module(_entry(name)[0])
+    return [(module, function) for function in getattr(module, "PREPARES", ())]
 
 
 def untimed(name: str) -> str | None:
@@ -115,6 +128,6 @@ def _entry(name: str) -> tuple[str, str]:
 
 
 __all__ = [
-    "METHODS", "TITLES", "Method", "Prepared", "cells_of", "find", "is_arrcoc", "prefill_of", "prompt", "supports", "title",
-    "untimed",
+    "METHODS", "TITLES", "Method", "Prepared", "cells_of", "find", "is_arrcoc", "prefill_of", "preparing", "prompt", "supports",
+    "title", "untimed",
 ]  # fmt: skip

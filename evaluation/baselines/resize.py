@@ -1,6 +1,7 @@
 """A smaller picture: what a user would do instead of choosing tokens."""
 
 from PIL import Image
+from transformers import BatchFeature
 
 from evaluation.baselines.interface import (
     BudgetTooSmall,
@@ -17,6 +18,7 @@ from evaluation.baselines.interface import (
 STEPS = 8
 # Qwen-VL's processors refuse longer strips.
 MAX_ASPECT = 200
+PREPARES = ("small_prompt",)
 
 
 def supports(model) -> None:
@@ -32,6 +34,13 @@ def resize(model, processor, examples, budgets) -> Prepared:
     Raises:
         BudgetTooSmall: the processor spends more than K tokens on a picture of any size.
     """
+    inputs = small_prompt(processor, examples, budgets).to(model.device)
+    tokens = [float(count) for count in count_image_tokens(model, inputs)]
+    return Prepared(inputs, [None] * len(tokens), tokens)
+
+
+def small_prompt(processor, examples, budgets) -> BatchFeature:
+    """The batch of the smaller pictures, on the CPU."""
     kwargs = {}
     # opened once: each access to an example's image opens it anew
     examples = [Shown(example.image, example.question) for example in examples]
@@ -44,9 +53,7 @@ def resize(model, processor, examples, budgets) -> Prepared:
             }
     else:
         shown = [_shrink_by_count(processor, *pair) for pair in zip(examples, budgets, strict=True)]
-    inputs = full_prompt(processor, shown, **kwargs).to(model.device)
-    tokens = [float(count) for count in count_image_tokens(model, inputs)]
-    return Prepared(inputs, [None] * len(tokens), tokens)
+    return full_prompt(processor, shown, **kwargs)
 
 
 def _cell(processor) -> int:

@@ -1,6 +1,8 @@
 """The model's own ways to spend before the vision tower: stage 1 on a share of the cells, on all that is not empty paper, and
 the foveated mode."""
 
+from functools import partial
+
 import torch
 
 from arrcoc.configuration_arrcoc import pooling_conflict
@@ -8,32 +10,14 @@ from arrcoc.encoding import coarse_grid
 from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import Prepared, prompt
 
-ENCODE_RATIO = 0.35
+ENCODE_RATIOS = {"two_stage": 0.35, "two_stage_30": 0.3, "two_stage_40": 0.4, "auto_stage": "auto"}
 
 
 def refuses(name: str, config) -> str | None:
     """Why a model of this configuration can't spend its budget as the method says, or `None`."""
-    ratio = {"two_stage": ENCODE_RATIO, "auto_stage": "auto"}.get(name, config.encode_ratio)
+    ratio = ENCODE_RATIOS.get(name, config.encode_ratio)
     mode = "foveated" if name == "foveated" else config.allocation_mode
     return pooling_conflict(config.coarse_share, ratio, mode)
-
-
-@torch.no_grad()
-def two_stage(model, processor, examples, budgets) -> Prepared:
-    """Inputs with the allocator's choice from the `ENCODE_RATIO` of the cells that stage 1 had encoded."""
-    return staged(model, processor, examples, budgets, encode_ratio=ENCODE_RATIO)
-
-
-@torch.no_grad()
-def auto_stage(model, processor, examples, budgets) -> Prepared:
-    """Inputs with the allocator's choice from the cells that are not empty paper."""
-    return staged(model, processor, examples, budgets, encode_ratio="auto")
-
-
-@torch.no_grad()
-def foveated(model, processor, examples, budgets) -> Prepared:
-    """Inputs with a coarse view of the whole picture and, in the rest of the budget, the allocator's choice."""
-    return staged(model, processor, examples, budgets, allocation_mode="foveated")
 
 
 @torch.no_grad()
@@ -62,3 +46,11 @@ def staged(model, processor, examples, budgets, **mode) -> Prepared:
         kept.append(cells)
     inputs["mm_encoder_outputs"] = {"image": vision}
     return Prepared(inputs, kept, [float(count) for count in counts])
+
+
+# The allocator's choice from the cells that stage 1 had encoded; from those that are not empty paper; and, foveated, in what a
+# coarse view of the whole picture leaves of the budget.
+two_stage, two_stage_30, two_stage_40, auto_stage = (
+    partial(staged, encode_ratio=ratio) for ratio in ENCODE_RATIOS.values()
+)
+foveated = partial(staged, allocation_mode="foveated")

@@ -214,9 +214,12 @@ def _checked(
     size = picture_size(picture)
     if isinstance(size, str):
         problems.add(place, "unreadable picture", size)
-    elif fields is not None and check_boxes((*fields["evidence"], *fields["context"]), size, place, problems):
-        if duplicates.check(shown, fields["question"], place, problems):
-            return Example(picture, **fields, name=place)
+    elif (
+        fields is not None
+        and check_boxes((*fields["evidence"], *fields["context"]), size, place, problems)
+        and duplicates.check(shown, fields["question"], place, problems)
+    ):
+        return Example(picture, **fields, name=place)
     return None
 
 

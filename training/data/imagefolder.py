@@ -112,7 +112,7 @@ def _metadata_files(folder: Path, splits: list[str]) -> list[Path]:
             path.name
             for place in {folder, wanted}
             for path in place.iterdir()
-            if path.is_file() and path.suffix in (".jsonl", ".json", ".csv", ".parquet")
+            if path.is_file() and path.suffix.lower() in (".jsonl", ".json", ".csv", ".parquet")
         )
         hint = f"; there is {', '.join(near)}" if near else ""
         raise DataError(f"{wanted} has no metadata.jsonl or metadata.csv{hint}. One line per question is wanted: "
