@@ -21,7 +21,7 @@ QUESTION ?=
 $(foreach name,IMAGE QUESTION BUDGET MODEL DATA GEOMETRY EVALUATED,$(eval override $(name) := $$(value $(name))))
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: demo app test app-test docs-test lmms lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
+.PHONY: demo app browser test app-test docs-test lmms lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image $(call quoted,$(IMAGE)) $(if $(QUESTION),--question $(call quoted,$(QUESTION))) \
@@ -39,10 +39,13 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-app-test: $(VENV)/.app $(VENV)/.dev
+# of the system, where it has one
+browser:
+	which chromium chromium-browser google-chrome | grep -q . || apt-get install -y -qq chromium > /dev/null 2>&1 || true
+
+app-test: browser $(VENV)/.app $(VENV)/.dev
 	$(PIP) 'playwright>=1.50'
-	which chromium chromium-browser google-chrome | grep -q . || apt-get install -y -qq chromium > /dev/null 2>&1 \
-	    || $(BIN)/playwright install --with-deps chromium \
+	which chromium chromium-browser google-chrome | grep -q . || $(BIN)/playwright install --with-deps chromium \
 	    || echo 'no browser to be had: its tests are skipped'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
 
