@@ -171,9 +171,8 @@ def _stock_rgb(image: Image.Image) -> Image.Image:
 
 def _from_deep(image: Image.Image, name: str) -> Image.Image:
     values = np.asarray(image).astype(np.int64)
-    if (
-        values.min() >= 0 and values.max() <= 255
-    ):  # 8-bit values in a wider mode, where a page of 16 bits would be black
+    # 8-bit values in a wider mode: as 16 bits the page would be black
+    if values.min() >= 0 and values.max() <= 255:
         return Image.fromarray(values.astype(np.uint8)).convert("RGB")
     if values.min() < 0 or values.max() > _DEEP_MAXIMUM:
         raise ValueError(
