@@ -9,6 +9,8 @@ TORCH := torch==2.13.0
 TORCHVISION := .torchvision/0.28.0
 LMMS := .lmms/0.7.3
 
+HAS_BROWSER := which chromium chromium-browser google-chrome | grep -q .
+
 IMAGE ?= demo/page.png
 BUDGET ?= 16
 MODEL ?= checkpoints/arrcoc-small
@@ -41,11 +43,11 @@ lint: $(VENV)/.dev
 
 # of the system, where it has one
 browser:
-	which chromium chromium-browser google-chrome | grep -q . || apt-get install -y -qq chromium > /dev/null 2>&1 || true
+	$(HAS_BROWSER) || apt-get install -y -qq chromium > /dev/null 2>&1 || true
 
 app-test: browser $(VENV)/.app $(VENV)/.dev
 	$(PIP) 'playwright>=1.50'
-	which chromium chromium-browser google-chrome | grep -q . || $(BIN)/playwright install --with-deps chromium \
+	$(HAS_BROWSER) || $(BIN)/playwright install --with-deps chromium \
 	    || echo 'no browser to be had: its tests are skipped'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
 

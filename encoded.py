@@ -22,7 +22,7 @@ class EncodedImages:
         glances: stage 1 of each image, from `encode_images()` without what depends on a question; `None` where none was needed.
         views: encoded `CoarseView` of each image, or `None` for each.
         image_grid_thw, texture_images: what the images are recognised by.
-        pixel_statistics: (images, 2) as `pixel_statistics` gives them, what their processing is recognised by; `None` where
+        pixel_statistics: (images, 2) as `statistics_of` gives them, what their processing is recognised by; `None` where
             nobody holds them.
         encode_ratio, allocation_mode: that they were encoded with.
         owner: the model that encoded them.
@@ -84,7 +84,7 @@ class EncodedImages:
             )
         if pixels is None or self.pixel_statistics is None:
             return
-        gap = pixel_statistics(pixels).to(self.pixel_statistics.device) - self.pixel_statistics
+        gap = statistics_of(pixels).to(self.pixel_statistics.device) - self.pixel_statistics
         if not bool((gap.abs() <= _SAME * (1 + self.pixel_statistics.abs())).all()):
             raise ValueError(
                 "encoded_images was made from pixel_values that were processed otherwise (such as do_normalize, image_mean or "
@@ -107,7 +107,7 @@ class EncodedImages:
         )
 
 
-def pixel_statistics(pixels: Sequence[torch.Tensor]) -> torch.Tensor:
+def statistics_of(pixels: Sequence[torch.Tensor]) -> torch.Tensor:
     """(images, 2) float32: mean and standard deviation of each image's pixels, which tell how they were rescaled and normalised
     on every device and in every dtype."""
     return torch.stack([torch.stack([values.float().mean(), values.float().std()]) for values in pixels])

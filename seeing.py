@@ -12,7 +12,7 @@ from .asking import Asked, check_pixels
 from .compiling import with_return_dict
 from .configuration_arrcoc import check_spending
 from .deciding import DecidingMixin
-from .encoded import EncodedImages, check_encoded, pixel_statistics
+from .encoded import EncodedImages, check_encoded, statistics_of
 from .encoding import CoarseView, coarse_view, encode_cells
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
 
@@ -114,7 +114,7 @@ class SeeingMixin(DecidingMixin):
                 "image_token_counts is missing: the coarse view depends on the budget; pass the processor's"
             )
         seen = self._see(pixel_values, image_grid_thw, asked, any_question=True)
-        return replace(seen, pixel_statistics=pixel_statistics(self._patches(pixel_values, asked)))
+        return replace(seen, pixel_statistics=statistics_of(self._patches(pixel_values, asked)))
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""

@@ -13,6 +13,8 @@ import transformers
 from evaluation.budgets import label
 from evaluation.records import code_fingerprint
 
+CPUINFO = Path("/proc/cpuinfo")  # of Linux
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -70,8 +72,7 @@ def settings_of(condition: Condition, methods, repeats: int, decode_tokens: int,
 
 def _processor() -> str:
     """The CPU by its maker's name, where the system tells it, with what of it torch uses."""
-    path = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*: (.+)$", path.read_text(), re.MULTILINE) if path.exists() else None
+    named = re.search(r"^model name\s*: (.+)$", CPUINFO.read_text(), re.MULTILINE) if CPUINFO.exists() else None
     name = named[1].strip() if named else platform.processor() or platform.machine()
     return f"{name}, {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 

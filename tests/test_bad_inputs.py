@@ -298,6 +298,13 @@ def test_the_bundled_template_drops_nothing_in_silence(change, options, checkpoi
     assert "total" in tokenizer.apply_chat_template([message], tokenize=False)
 
 
+def test_a_broken_transparency_is_named(processor, page):
+    picture = page()
+    picture.info["transparency"] = b"\x00\x01"
+    with pytest.raises(ValueError, match=r"transparency b'.*', which PIL can't convert; save it without that"):
+        call(processor, picture)
+
+
 def test_mode_that_pil_cannot_convert(processor, page):
     picture = page().convert("LA").convert("La")
     with pytest.raises(ValueError, match="mode La, which PIL can't convert; convert it to 8-bit RGB"):

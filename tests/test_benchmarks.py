@@ -236,6 +236,16 @@ def test_ratios_to_stock_are_by_round():
     assert stock["prefill_s"]["ratio"] == {"median": 1.0, "lower_quartile": 1.0, "upper_quartile": 1.0}
 
 
+def test_another_cpu_is_another_machine(monkeypatch, tmp_path):
+    condition = records.Condition("small", 64, 1, 0.1, 0.3, "cpu", "fp32")
+    machines = set()
+    for name in ("A 1", "B 2"):
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: {name}\n")
+        monkeypatch.setattr(records, "CPUINFO", tmp_path / "cpuinfo")
+        machines.add(records.settings_of(condition, ["stock"], 2, 1, 0, "")["machine"])
+    assert [machine.split(",")[0] for machine in sorted(machines)] == ["A 1", "B 2"]
+
+
 def test_exponents_are_slopes_on_a_log_log_scale():
     sides = [64, 128, 256]
     assert growth.exponent([side**2 for side in sides], [5.0 * side**2 for side in sides]) == pytest.approx(1)

@@ -226,7 +226,8 @@ def test_folders_without_usable_metadata_are_refused(tmp_path):
     with pytest.raises(DataError, match="is not a folder"):
         load_imagefolder(tmp_path / "nowhere")
     (tmp_path / "meta.jsonl").write_text("")
-    with pytest.raises(DataError, match=r"has no metadata\.jsonl or metadata\.csv; there is meta\.jsonl"):
+    (tmp_path / "OTHER.CSV").write_text("")
+    with pytest.raises(DataError, match=r"has no metadata\.jsonl or metadata\.csv; there is OTHER\.CSV, meta\.jsonl"):
         load_imagefolder(tmp_path)
     (tmp_path / "metadata.jsonl").write_text("\n\n")
     with pytest.raises(DataError, match="there is no row in it"):

@@ -404,7 +404,7 @@ def test_tuples_hold_what_named_outputs_hold(tiny_model, make_inputs, page, monk
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("mode", "count"),
-    [({}, 4), ({"encode_ratio": 0.5, "allocation_mode": "foveated"}, 1)],
+    [({}, 4), ({"encode_ratio": 0.5, "allocation_mode": "foveated"}, 2)],
     ids=["select", "foveated in two stages"],
 )
 def test_torch_compile_equals_eager_mode(mode, count, tiny_config, new_model, make_inputs, page, report):

@@ -543,8 +543,8 @@ def test_the_command_on_a_local_task(installed, checkpoint, model, processor, ta
     assert len(results) == 3
     for folder in reversed(installed["PYTHONPATH"].split(os.pathsep)):
         monkeypatch.syspath_prepend(folder)
-    for name in installed.keys() - os.environ.keys() | {"PYTHONPATH"}:
-        monkeypatch.setenv(name, installed[name])
+    for name, value in installed.items():
+        monkeypatch.setenv(name, value)
     run.main(call)
     assert capsys.readouterr().out == done.stdout
     assert {path: path.stat().st_mtime_ns for path in out.glob("**/*_results.json")} == results

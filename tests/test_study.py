@@ -1,7 +1,9 @@
 """dev.study: short runs that differ in one part, each trained and measured."""
 
 import pytest
+import torch
 
+from arrcoc import matching
 from arrcoc.participating import ParticipatoryScorer
 from dev import study
 
@@ -41,3 +43,17 @@ def test_a_study_trains_and_measures_every_run_once(checkpoint, tmp_path, capsys
         study.main([*call, "--batch-size", "8"])
     assert "rows of another model" in capsys.readouterr().err
     assert out.read_bytes() == written
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("part", "found"), [("without words looked for", 0), ("without phrases looked for", 8)])
+def test_a_part_that_is_left_out_finds_nothing(part, found):
+    """The first 8 features of a matcher are of words, those behind them of phrases."""
+    matcher = matching.WordMatcher((6,), 5, 16, 4, 3)
+    given = [torch.randn(4, 6)], torch.randn(2, 5), torch.ones(2, dtype=torch.bool), (2, 2)
+    patch, _ = study.PARTS[part]
+    assert matcher(*given)[:, 8:].any()
+    with patch():
+        left = matcher(*given)
+    assert not left[:, found:].any()
+    assert left[:, :found].any() == bool(found)
