@@ -11,6 +11,7 @@ from arrcoc.caching import CACHE
 from benchmarks.counts import Flops, HostSyncs, PeakMemory, cache_bytes, expected_cache_bytes
 from benchmarks.methods import Bench, Case
 from benchmarks.timeline import watched
+from evaluation.timing import wait_for
 
 
 @torch.no_grad()
@@ -42,10 +43,10 @@ def _run(bench: Bench, case: Case, line, decode_tokens: int, watch=None):
     `watch` is entered around the model's first forward.
     """
     model, device = case.model(bench), bench.model.device
-    _wait(device)
+    wait_for(device)
     begin = time.perf_counter()
     inputs = case.prepare(bench)
-    _wait(device)
+    wait_for(device)
     prepared = time.perf_counter()
     line.start()
     with watch or nullcontext():
@@ -56,7 +57,7 @@ def _run(bench: Bench, case: Case, line, decode_tokens: int, watch=None):
     kept = outputs[CACHE], cache_bytes(outputs[CACHE]), outputs.logits
     for _ in range(decode_tokens):
         token = model(input_ids=token, use_cache=True, **{CACHE: kept[0]}).logits[:, -1].argmax(-1, keepdim=True)
-    _wait(device)
+    wait_for(device)
     seconds |= {
         "processor": prepared - begin,
         "prefill": first - prepared,
@@ -101,8 +102,3 @@ def _coarse_tokens(bench: Bench, case: Case, inputs) -> int:
     """Of a foveated batch: its tokens of coarse views, none where the budget has no room for one."""
     plans = bench.model.allocate(**inputs) if case.method == "foveated" else []
     return sum(int((plan.level > 0).sum()) for plan in plans)
-
-
-def _wait(device: torch.device):
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from evaluation import baselines
 from evaluation.budgets import parse_budgets, tokens_for
 from evaluation.dials import parse_dials
 from evaluation.records import picture_fingerprint
-from training.data import load_examples
+from training.data import Examples, load_examples
 
 OURS = ("arrcoc_qwen3_vl", "qwen3_vl")  # model types that our class loads
 DTYPES = ("float32", "bfloat16", "float16")
@@ -204,17 +205,29 @@ def facts_of(processor, examples) -> list[Facts]:
     return facts
 
 
-def check_lengths(parser, options, model, processor, examples, facts: Sequence[Facts]):
-    """Ends the program where a question, its picture's tokens and an answer are more than the language model reads."""
+def readable(parser, options, model, processor, examples, facts: Sequence[Facts], answer_tokens: int):
+    """(examples, facts) without those whose question, picture's tokens and answer are more than the language model reads; ends the
+    program at the first of them unless `--skip-bad`, which says how many were left out."""
     most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    read, too_long = [], []
     for example, fact in zip(examples, facts, strict=True):
-        asked = len(processor.tokenizer(example.question).input_ids) + options.max_new_tokens
+        asked = len(processor.tokenizer(example.question).input_ids) + answer_tokens
         shown = max(tokens_for(budget, fact.cells) for budget in options.budgets)
-        if most is not None and asked + shown > most:
-            parser.error(
+        if most is None or asked + shown <= most:
+            read.append((example, fact))
+        else:
+            too_long.append(
                 f"--data {options.data}: {example.name}: question and answer have up to {asked} tokens and the picture {shown}, "
                 f"together more than the {most} that the model reads; shorten the question, or leave it out"
             )
+    if too_long and (not options.skip_bad or not read):
+        parser.error(too_long[0])
+    left_out = dict(getattr(examples, "left_out", {}))
+    if too_long:
+        print(f"{too_long[0]} (left out, {len(too_long)} in all; {len(read)} used)", file=sys.stderr)
+        left_out["longer than the model reads"] = len(too_long)
+    kept, facts = zip(*read, strict=True)
+    return Examples(kept, left_out), list(facts)
 
 
 def group_of(example, picture: str) -> str:

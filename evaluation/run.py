@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None):
     examples = loading.load_data(parser, options)
     model, processor = loading.load_model(parser, options)
     facts = loading.facts_of(processor, examples)
-    loading.check_lengths(parser, options, model, processor, examples, facts)
+    examples, facts = loading.readable(parser, options, model, processor, examples, facts, options.max_new_tokens)
     try:
         header = header_of(options, model, processor, examples, facts)
         records = Records(options.out.with_name(options.out.name + ".jsonl"), header, options.restart)
@@ -144,7 +144,7 @@ def main(arguments: list[str] | None = None):
     except OSError as error:  # of a full disk, or a picture that is gone
         parser.error(f"{error}; the answers so far are in {records.path}: run the same command again to go on")
     print(report.tables(rows, options.budgets), end="\n\n")
-    print(json.dumps({"arguments": header, "left_out": getattr(examples, "left_out", {}), "rows": rows}))
+    print(json.dumps({"arguments": header, "left_out": examples.left_out, "rows": rows}))
 
 
 def measure(

@@ -120,6 +120,7 @@ def main(arguments: list[str] | None = None):
     examples = loading.load_data(parser, options)
     model, processor = loading.load_model(parser, options)
     facts = loading.facts_of(processor, examples)
+    examples, facts = loading.readable(parser, options, model, processor, examples, facts, answer_tokens=0)
     pairs = pairs_of(examples, facts)
     if not pairs:
         parser.error(
@@ -141,7 +142,7 @@ def main(arguments: list[str] | None = None):
     write_csv(rows, options.out.with_name(options.out.name + ".csv"))
     print(table(rows, options.budgets), end="\n\n")
     header = header_of(options, model, processor, examples, facts)
-    print(json.dumps({"arguments": header, "left_out": getattr(examples, "left_out", {}), "rows": rows}))
+    print(json.dumps({"arguments": header, "left_out": examples.left_out, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -59,10 +59,10 @@ def prefill_seconds(model, processor, method: str, example, budget: int) -> floa
     with ExitStack() as watched:
         for owner, name in ((processor, "apply_chat_template"), *baselines.preparing(method)):
             watched.enter_context(preparing.on(owner, name))
-        _wait(model.device)
+        wait_for(model.device)
         start = time.perf_counter()
         prefill(model, processor, [example], [budget])
-        _wait(model.device)
+        wait_for(model.device)
         return time.perf_counter() - start - preparing.seconds
 
 
@@ -101,6 +101,7 @@ def prefill_ratios(
     }
 
 
-def _wait(device: torch.device):
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def wait_for(device: torch.device):
+    """Returns when `device` has done all that it was given."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

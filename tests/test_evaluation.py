@@ -625,6 +625,21 @@ def test_a_question_longer_than_the_model_reads_is_told_before_anything_runs(com
     assert not list(tmp_path.glob("deep/*.jsonl"))
 
 
+def test_a_question_longer_than_the_model_reads_is_left_out_where_asked_for(command, data, tmp_path, capsys):
+    folder = shutil.copytree(data, tmp_path / "long")
+    rows = (folder / "metadata.jsonl").read_text()
+    row = {"file_name": "0.png", "question": "word " * 20_000, "answers": ["x"]}
+    (folder / "metadata.jsonl").write_text(rows + json.dumps(row) + "\n")
+    asked = ["--budgets", "4", "--methods", "arrcoc", "--timing", "0", "--skip-bad"]
+    with pytest.raises(SystemExit):
+        command("--data", str(folder), "--budgets", "0.5", "--methods", "arrcoc", main=swap.main)
+    assert "shorten the question" in capsys.readouterr().err
+    command("--data", str(folder), *asked)
+    said, used = capsys.readouterr(), len(rows.splitlines())
+    assert f"(left out, 1 in all; {used} used)" in said.err
+    assert json.loads(said.out.splitlines()[-1])["left_out"] == {"longer than the model reads": 1}
+
+
 def test_swap_measures_both_questions(command, model_folder, loaded, capsys):
     *_, examples, facts = loaded
     assert swap.pairs_of(examples, facts) == [(0, 1), (2, 3), (4, 5)]

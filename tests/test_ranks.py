@@ -7,7 +7,9 @@ import torch
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from dev import ranks
+from tests.small_archive import archive_files, tar_of
 from training.allocator import save_allocator
+from training.data import load_examples
 
 
 def test_shares_are_those_of_the_best_scores():
@@ -74,3 +76,19 @@ def test_a_twin_without_the_question_is_asked_nothing(checkpoint, tmp_path, monk
     monkeypatch.setattr(sys, "argv", call)
     with pytest.raises(ValueError, match="query_blind"):
         ranks.main()
+
+
+def test_tables_that_choose_are_none_that_are_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(ranks, "REPORTED", (ranks.REPORTED[0], ranks.REPORTED[1], 2))
+    path = tar_of(tmp_path, archive_files())
+
+    def table(example):
+        return example.picture.task.header, example.picture.task.rows
+
+    reported = {table(one) for one in load_examples(ranks.REPORTED[0].format(path), "held_out", ranks.REPORTED[1], 2)}
+    spec, limit = ranks.TABLES["real tables, look-ups"]
+    everything = {table(one) for one in load_examples(spec.format(path), "held_out", 3, ranks.ALL)}
+    assert reported & everything
+    chosen = ranks.unreported(spec, path, 3, limit)
+    assert {table(one) for one in chosen} == everything - reported
+    assert len(ranks.unreported(spec, path, 3, 1)) == 1

@@ -386,6 +386,7 @@ def test_gates_learn_faster_and_only_weights_decay(base):
     found = {id(parameter): (group["lr"], group["weight_decay"]) for group in groups for parameter in group["params"]}
     named = {name: found[id(parameter)] for name, parameter in learner.named_parameters() if parameter.requires_grad}
     assert len(found) == len(named)
+    assert groups[0]["lr"] == 1e-3  # the one that is logged
     for name, rates in named.items():
         last = name.rsplit(".", 1)[-1]
         decays = last == "weight" and "norm." not in name

@@ -169,8 +169,9 @@ class AllocatorTrainer(Trainer):
                     rate = self.args.learning_rate * (self.gate_factor if last == "gate" else 1.0)
                     kept = last in _UNDECAYED or any("norm" in part for part in name.split(".")[-2:])
                     groups.setdefault((rate, 0.0 if kept else self.args.weight_decay), []).append(parameter)
+            # gates last: the rate that is logged is that of the first group
             self.optimizer = torch.optim.AdamW(
-                [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()],
+                [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in sorted(groups.items())],
                 betas=(0.9, 0.98),
             )
         return self.optimizer
