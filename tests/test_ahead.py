@@ -212,6 +212,20 @@ def test_losses_of_encoded_pages_are_those_of_their_examples(learner, source, ma
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
 
 
+def test_what_is_learned_is_not_moved_by_a_guess_that_has_learned_nothing(learner, source, make_processor):
+    """A run that goes on has new guesses; drawn ones pulled all below them towards what they guessed, and it forgot."""
+    guessing = AllocatorLearner(learner.model, parse_signals("named,early_features"))
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    pages = encode_ahead(learner.model, collator, source, 1, quiet=True)
+    guessing.zero_grad()
+    guessing(**PageCollator(collator)(pages, 0))["loss"].backward()
+    assert guessing.names.weight.grad.any()
+    assert guessing.guess.weight.grad.any()
+    moved = [p.grad for p in guessing.scorer.parameters() if p.grad is not None]
+    assert moved
+    assert not any(gradient.any() for gradient in moved)
+
+
 def test_the_full_model_is_read_for_questions_without_boxes_alone(learner, source, make_processor):
     collator = AllocatorCollator(make_processor(learner.model), language=True)
     picture = source.example(0).image

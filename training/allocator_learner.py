@@ -46,7 +46,7 @@ class AllocatorLearner(nn.Module):
         # only to learn by: guesses visual tokens from what stage 1 reads
         self.guess = None
         if "early_features" in weights and self.baseline is None:
-            self.guess = nn.Linear(READ_FEATURES, model.config.vision_config.out_hidden_size)
+            self.guess = _begins_at_zero(nn.Linear(READ_FEATURES, model.config.vision_config.out_hidden_size))
         # only to learn by, too: guesses from what a cell finds in the question whether the question names it
         self.names = None
         if "named" in weights and self.baseline is None:
@@ -56,7 +56,7 @@ class AllocatorLearner(nn.Module):
                     f"signal named reads what cells find in the question from `participation.mix`, which "
                     f"{type(layer.participation).__name__} lacks; leave it out of --signals"
                 )
-            self.names = nn.Linear(mix.out_features, 1)
+            self.names = _begins_at_zero(nn.Linear(mix.out_features, 1))
         self.tuned: list[nn.Module] = []  # parts of the language model that are trained too
         self.untuned: dict[int, nn.Module] = {}  # the base's own of those that have no adapter beside them, by number
         self.adapted = None  # PEFT's wrapper of the model, where there is one
@@ -260,3 +260,10 @@ def _chosen(image: Scored) -> torch.Tensor:
 def _means(found: dict[str, list]) -> dict[str, torch.Tensor]:
     kept = {name: [loss for loss in losses if loss is not None] for name, losses in found.items()}
     return {name: torch.stack(losses).mean() for name, losses in kept.items() if losses}
+
+
+def _begins_at_zero(guess: nn.Linear) -> nn.Linear:
+    """A guess to learn by, which moves nothing that is learned already before it has learned itself: each run has a new one."""
+    nn.init.zeros_(guess.weight)
+    nn.init.zeros_(guess.bias)
+    return guess
