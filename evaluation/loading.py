@@ -38,7 +38,11 @@ def add_options(parser: argparse.ArgumentParser, methods: str, budgets: str):
     add(
         "--budgets", default=budgets, help="shares such as 0.25, token counts such as 64, 'full' (default: %(default)s)"
     )
-    add("--split", default="held_out", choices=("held_out", "train"), help="of the data")
+    add(
+        "--split",
+        default="held_out",
+        help="of the data: held_out, train, or what a folder or dataset calls a part of it",
+    )
     add("--seed", type=int, default=1_000_000, help="of the data's choice (default: %(default)s)")
     add("--limit", type=count, help="at most so many questions (default: as many as the data's loader gives)")
     add("--skip-bad", action="store_true", help="leave out records that can't be used, and count them")
@@ -209,10 +213,10 @@ def readable(parser, options, model, processor, examples, facts: Sequence[Facts]
     """(examples, facts) without those whose question, picture's tokens and answer are more than the language model reads; ends the
     program at the first of them unless `--skip-bad`, which says how many were left out."""
     most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    read, too_long = [], []
+    reads_all, read, too_long = any(map(baselines.reads_all, options.methods)), [], []
     for example, fact in zip(examples, facts, strict=True):
         asked = len(processor.tokenizer(example.question).input_ids) + answer_tokens
-        shown = max(tokens_for(budget, fact.cells) for budget in options.budgets)
+        shown = fact.cells if reads_all else max(tokens_for(budget, fact.cells) for budget in options.budgets)
         if most is None or asked + shown <= most:
             read.append((example, fact))
         else:

@@ -68,6 +68,9 @@ def test_split_folders(tmp_path):
     assert [e.question for e in load_examples(str(tmp_path), "train")] == ["from train?"]
     assert [e.question for e in load_examples(str(tmp_path), "held_out")] == ["from validation?"]
     assert len(load_imagefolder(tmp_path)) == 2
+    assert [e.question for e in load_examples(str(tmp_path), "validation")] == ["from validation?"]
+    with pytest.raises(ValueError, match="split='test' is not one of train, held_out, validation"):
+        load_examples(str(tmp_path), "test")
     (tmp_path / "validation").rename(tmp_path / "other")
     with pytest.raises(DataError, match="no folder held_out or validation"):
         load_examples(str(tmp_path), "held_out")
@@ -408,6 +411,14 @@ def test_command_line_checks_every_split_that_is_there(tmp_path, checked):
     assert printed == ["1 held_out (val): f"]
     assert "train/metadata.jsonl:2: question has no text" in report
     assert checked(tmp_path, "--split", "held_out") == (["1 held_out: f"], None)
+    (tmp_path / "test").mkdir()
+    _folder(tmp_path / "test", _without(question=""))
+    printed, report = checked(tmp_path, "--limit", 1)
+    assert "test/metadata.jsonl:1: question has no text" in report
+    _folder(tmp_path / "test", GOOD)
+    assert checked(tmp_path)[0][:2] == ["1 held_out (val): f", "1 test: f"]
+    assert checked(tmp_path, "--split", "test") == (["1 test: f"], None)
+    shutil.rmtree(tmp_path / "test")
     shutil.rmtree(tmp_path / "val")
     assert checked(tmp_path, "--skip-bad") == (["1 train: f", "1 train: left out: empty question"], None)
 

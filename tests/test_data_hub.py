@@ -64,7 +64,7 @@ def test_command_line_checks_the_splits_that_a_dataset_has(parquet, capsys, monk
     next(parquet.iterdir()).rename(parquet / "validation-00000-of-00001.parquet")
     monkeypatch.setattr(sys, "argv", ["data", f"hub:{parquet}?{QUERY}"])
     main()
-    assert capsys.readouterr().out == "       4 held_out: all\n"
+    assert capsys.readouterr().out == "       4 held_out (validation): all\n"
 
 
 def test_a_stream_without_an_end_needs_a_limit(parquet):

@@ -12,6 +12,7 @@ from evaluation.baselines.interface import Method, Prepared, cells_of, is_arrcoc
 #   load_weights(model, file): what a learned method needs first
 #   prefill(model, processor, examples, budgets): its prefill as published, for timing, where the function answers another way
 #   PREPARES: names of its functions that do what a processor does, which is no prefill
+#   READS_ALL: True where the language model's first layers read every token at any budget
 #   UNTIMED: why neither tells what the published method costs
 METHODS = {
     "full": ("evaluation.baselines.full", "full"),
@@ -94,6 +95,15 @@ def untimed(name: str) -> str | None:
     return getattr(importlib.import_module(_entry(name)[0]), "UNTIMED", None)
 
 
+def reads_all(name: str) -> bool:
+    """Whether the language model's first layers read every token of this method at any budget.
+
+    Raises:
+        ValueError: there is no method of this name.
+    """
+    return getattr(importlib.import_module(_entry(name)[0]), "READS_ALL", False)
+
+
 def supports(name: str, model) -> str | None:
     """Why `model` can't run the method of this name, or `None` where it can.
 
@@ -128,6 +138,6 @@ def _entry(name: str) -> tuple[str, str]:
 
 
 __all__ = [
-    "METHODS", "TITLES", "Method", "Prepared", "cells_of", "find", "is_arrcoc", "prefill_of", "preparing", "prompt", "supports",
-    "title", "untimed",
+    "METHODS", "TITLES", "Method", "Prepared", "cells_of", "find", "is_arrcoc", "prefill_of", "preparing", "prompt", "reads_all",
+    "supports", "title", "untimed",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from evaluation.baselines.selection import encode
 
 # The paper's K = 2: its first two layers read all visual tokens, and the attention of the second ranks them.
 LAYERS_BEFORE = 2
+READS_ALL = True
 
 
 def supports(model) -> str | None:

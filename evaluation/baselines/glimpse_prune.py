@@ -22,6 +22,7 @@ from evaluation.baselines.learned import Weights, best_cells
 from evaluation.baselines.selection import encode, fill, plan_cells
 from training.language_pass import eager_attention
 
+READS_ALL = True
 LAYER_SHARE = 18 / 28  # the paper's layer of 28, as a share of the language model
 UNTIMED = (
     "it answers in a second pass over the kept tokens, after the first layers read all of them with eager attention; "

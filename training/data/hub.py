@@ -104,10 +104,10 @@ def load_hub(
     return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
 
 
-def hub_splits(name: str, config: str | None = None, revision: str | None = None) -> list[str]:
-    """Which of "train" and "held_out" a dataset has. Errors as `load_hub`."""
+def hub_splits(name: str, config: str | None = None, revision: str | None = None) -> dict[str, list[str]]:
+    """What a dataset calls its parts of "train" and of "held_out", the one that is taken first. Errors as `load_hub`."""
     parts = _parts(name, config, revision, streaming=True)
-    return [split for split, names in _SPLITS.items() if any(part in parts for part in names)]
+    return {split: [part for part in names if part in parts] for split, names in _SPLITS.items()}
 
 
 def _parts(name: str, config: str | None, revision: str | None, streaming: bool) -> Mapping:

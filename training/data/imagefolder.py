@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from io import StringIO
@@ -45,7 +46,7 @@ def load_imagefolder(
         split: "train" or "held_out": only the pictures in that sub-folder (training is train too; validation, valid, val,
             dev, test, testing, eval and evaluation are held out, the first there is of these), where the folder has
             sub-folders of these names in any case; a picture in none of them is a problem. A folder without them is one
-            split, whatever is asked for. None: all.
+            split, whatever is asked for. The name of such a sub-folder: the pictures in that one. None: all.
         seed: of the choice that `limit` makes.
         limit: at most so many examples, drawn at random; only their pictures are read.
         skip_bad: leave out what is wrong, print how much, and go on.
@@ -91,14 +92,16 @@ def _wanted_first(folder: Path, split: str | None) -> list[str]:
         raise DataError(f"{folder} is not a folder; pass a folder with pictures and metadata.jsonl")
     if split is None:
         return []
-    if split not in _SPLIT_FOLDERS:
-        raise ValueError(f"split={split!r} is not one of {', '.join(_SPLIT_FOLDERS)}")
     found = split_folders(folder)
-    wanted = found.pop(split)
-    others = [name for names in found.values() for name in names]
-    if others and not wanted:
+    every = [name for names in found.values() for name in names]
+    if split not in (*_SPLIT_FOLDERS, *every):
+        raise ValueError(f"split={split!r} is not one of {', '.join(dict.fromkeys([*_SPLIT_FOLDERS, *every]))}")
+    wanted = found[split][:1] if split in found else [split]
+    if others := found.get(split, [])[1:]:
+        print(f"{folder}: {split} is {wanted[0]}; {' and '.join(others)} can be asked for by name", file=sys.stderr)
+    if every and not wanted:
         raise DataError(f"{folder} has no folder {' or '.join(_SPLIT_FOLDERS[split])} for split={split!r}")
-    return wanted + others
+    return wanted + [name for name in every if name not in wanted]
 
 
 def _metadata_files(folder: Path, splits: list[str]) -> list[Path]:

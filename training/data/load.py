@@ -22,7 +22,8 @@ ALLOWED = """\
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
-                               &varied=1 draws pages that differ in more
+                               &varied=1 draws pages that differ in more; &lookups=2 how many pages of a table ask
+                               look-ups; &max_rows, &max_columns, &crop=0 leave large tables out
   documents:PATH               everyday pages (bills, lists, settings, messages) with made-up texts and some of these tables;
                                ?page=12x16&pages=1000&questions=8; &varied=1 has values above, below and before their
                                labels and larger, capitals, and further wordings
@@ -43,7 +44,7 @@ def load_examples(
     Args:
         spec: one of the forms in `ALLOWED`.
         split: "train" or "held_out"; of the world by layout and value, of tables by table, of folders and Hub
-            datasets by their own parts.
+            datasets by their own parts, which may be named themselves.
         seed: of what is drawn, and of the choice that `limit` makes.
         limit: at most so many examples. The world, which has no end, gives 100 without one.
         skip_bad: leave bad records out instead of refusing; how many is printed, and stands in `left_out`.
@@ -52,11 +53,12 @@ def load_examples(
         DataError: the data are bad; the report names file and line.
         ValueError: an unknown spec, split or option; the message says what is allowed.
     """
-    if split not in ("train", "held_out"):
-        raise ValueError(f"split={split!r} is not one of train, held_out")
+    kind, _, rest = str(spec).partition(":")
+    parted = Path(spec).is_dir() or kind == "hub"
+    if split not in SPLITS and not parted:
+        raise ValueError(f"split={split!r} is not one of {', '.join(SPLITS)}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit} leaves no example; pass at least 1, or None for all")
-    kind, _, rest = str(spec).partition(":")
     if not str(spec).strip():
         raise DataError(f"the data have no name. They can be:\n{ALLOWED}")
     if Path(spec).is_dir():
@@ -92,18 +94,26 @@ def parts_of(spec: str) -> dict[str, str]:
     Data without parts are one. Raises what `load_examples` raises where the parts can't be found out.
     """
     if Path(spec).is_dir():
-        taken = {split: names[0] for split, names in split_folders(Path(spec)).items() if names}
-        named = {split if name == split else f"{split} ({name})": split for split, name in taken.items()}
-        return named or {"train and held_out": "held_out"}
-    splits, (kind, _, rest) = SPLITS, spec.partition(":")
+        return _labelled(split_folders(Path(spec))) or {"train and held_out": "held_out"}
+    kind, _, rest = spec.partition(":")
     place, options = _options(rest) if kind == "hub" else ("", {})
     if place:
         _only(options, _HUB_OPTIONS)
         if "split" in options:
             return {options["split"]: "held_out"}
         # a dataset with neither is refused when it is loaded
-        splits = hub_splits(place, options.get("config"), options.get("revision")) or SPLITS
-    return {split: split for split in splits}
+        found = _labelled(hub_splits(place, options.get("config"), options.get("revision")))
+        return found or {split: split for split in SPLITS}
+    return {split: split for split in SPLITS}
+
+
+def _labelled(found: dict[str, list[str]]) -> dict[str, str]:
+    """The name by which each part is told, and that by which it is loaded; `found` has each split's own names, first what is taken."""
+    parts = {}
+    for split, (first, *others) in ((split, names) for split, names in found.items() if names):
+        parts[split if first == split else f"{split} ({first})"] = split
+        parts |= {name: name for name in others}
+    return parts
 
 
 class WorldSpec(NamedTuple):
