@@ -46,7 +46,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     for add_group in (_add_data, _add_model, _add_steps, _add_files):
         add_group(parser)
-    parser.set_defaults(data_fingerprints=None)  # of --data, once they are read; kept for a resumed run
+    # of --data and of what is trained, once they are read; kept for a resumed run
+    parser.set_defaults(data_fingerprints=None, start_fingerprint=None)
     options = parser.parse_args(arguments)
     try:
         if options.resume and (began := _read_options(options.out)):

@@ -46,9 +46,9 @@ class FiniteGradients(TrainerCallback):
     """Stops before a step whose gradient is not finite, so that no parameter is lost."""
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        bad = [n for n, p in model.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()]
-        if bad:
-            raise FloatingPointError(f"the gradient of {bad[0]} {_stopped(args.output_dir, state.global_step)}")
+        # clipping has spread it over all parameters: which of them it came from can't be told
+        if any(p.grad is not None and not torch.isfinite(p.grad).all() for p in model.parameters()):
+            raise FloatingPointError(f"the gradient {_stopped(args.output_dir, state.global_step)}")
 
 
 def _whole(parameter: torch.Tensor) -> torch.Tensor:
@@ -169,12 +169,16 @@ class AllocatorTrainer(Trainer):
                     rate = self.args.learning_rate * (self.gate_factor if last == "gate" else 1.0)
                     kept = last in _UNDECAYED or any("norm" in part for part in name.split(".")[-2:])
                     groups.setdefault((rate, 0.0 if kept else self.args.weight_decay), []).append(parameter)
-            # gates last: the rate that is logged is that of the first group
             self.optimizer = torch.optim.AdamW(
-                [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in sorted(groups.items())],
+                [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()],
                 betas=(0.9, 0.98),
             )
         return self.optimizer
+
+    def _get_learning_rate(self) -> float:
+        # Trainer logs the first group's, which is that of the gates
+        first = self.optimizer.param_groups[0].get("initial_lr", self.args.learning_rate)
+        return super()._get_learning_rate() * self.args.learning_rate / first
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """The weighted sum of the signals.

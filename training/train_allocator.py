@@ -5,6 +5,7 @@ files where it is installed, and at the end allocator.safetensors, or SCORER.saf
 """
 
 import argparse
+import hashlib
 import importlib.util
 import json
 import os
@@ -82,6 +83,21 @@ def _check_data(options: argparse.Namespace, found: list[str | None]) -> None:
                 f"--data {spec} is not what the run in {options.out} began with: its names, questions, answers or boxes have "
                 "changed; put them back, or pass another --out"
             )
+
+
+def _start_fingerprint(scorer: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, parameter in scorer.named_parameters():
+        digest.update(name.encode() + parameter.detach().to("cpu", torch.float32).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _check_start(options: argparse.Namespace, start: str) -> None:
+    if options.start_fingerprint not in (None, start):  # a run of older code kept none
+        raise ValueError(
+            f"{options.allocator or options.model} has another {options.scorer} than the run in {options.out} began with; put it "
+            "back, or pass another --out"
+        )
 
 
 def training_arguments(options: argparse.Namespace) -> TrainingArguments:
@@ -210,10 +226,12 @@ def main(arguments: list[str] | None = None) -> Path:
         source = make_source(options.data, options.seed, options.limit, options.skip_bad, options.questions)
         learner, processor = make_learner(options)
         step, found = read_checkpoint(learner, checkpoint)[1] if checkpoint else 0, fingerprints(source)
+        start = _start_fingerprint(learner.scorer)
         if checkpoint and step < options.steps:
             check_resumable(checkpoint, int(os.environ.get("WORLD_SIZE", 1)))
             _check_data(options, found)
-        options.data_fingerprints = found
+            _check_start(options, start)
+        options.data_fingerprints, options.start_fingerprint = found, start
     except (ValueError, OSError, ImportError, StrictDataclassError) as error:
         raise SystemExit(f"error: {error}") from error
     collator = AllocatorCollator(
