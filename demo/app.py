@@ -205,9 +205,9 @@ def main(arguments: list[str] | None = None):
         examples = samples(options.tables)
         instrument = Instrument.load(options.model, options.device)
         instrument.warm_up(examples[0].image)
-    except (OSError, ValueError, StrictDataclassError) as error:
+        launch(build(instrument, examples), server_name=options.host, server_port=options.port)
+    except (OSError, ValueError, StrictDataclassError) as error:  # of the model, the tables or the port
         parser.error(" ".join(str(error).split()))
-    launch(build(instrument, examples), server_name=options.host, server_port=options.port)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,8 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--out", type=Path, required=True, help="folder to write the pages and metadata.jsonl to")
     parser.add_argument("--pages", type=int, default=20, help="of each way, with six questions each")
     options = parser.parse_args(arguments)
+    if options.out.exists() and any(options.out.iterdir()):
+        parser.error(f"{options.out} holds files already; name a new folder, so that nothing in it is overwritten")
     options.out.mkdir(parents=True, exist_ok=True)
     with (options.out / "metadata.jsonl").open("w", encoding="utf-8") as metadata:
         for family, way in WAYS.items():

@@ -29,7 +29,8 @@ MEASURES = ("recall_first", "recall_second", "recall_worse", "both_whole", "diff
 
 
 def pairs_of(examples, facts: Sequence[Facts]) -> list[tuple[int, int]]:
-    """Per picture, the numbers of its first question with evidence and of the next whose evidence is elsewhere."""
+    """Per picture, the numbers of its first question with evidence and of the next whose boxes are not the same; of several boxes
+    some may be."""
     pairs, first = {}, {}
     for number, (example, fact) in enumerate(zip(examples, facts, strict=True)):
         if not example.evidence or fact.picture in pairs:

@@ -25,3 +25,6 @@ def test_the_folder_is_data_of_the_evaluation(tmp_path):
     examples = load_examples(str(tmp_path), "held_out")
     assert len(examples) == 2 * 6 * len(WAYS)
     assert {example.family for example in examples} == {*WAYS}
+    with pytest.raises(SystemExit):  # it is not empty any more
+        main(["--out", str(tmp_path), "--pages", "1"])
+    assert len(load_examples(str(tmp_path), "held_out")) == len(examples)

@@ -193,7 +193,7 @@ def _place(rows: Sequence[dict], title: str, budget: str) -> tuple:
     """Sorts stock first, then from large budgets to small, shares before counts before names."""
     value = next(row["token_budget"] for row in rows if (row["title"], row["budget"]) == (title, budget))
     kind = 0 if value == FULL else 1 + (float, int, str).index(type(value))
-    return kind, -value if kind in (1, 2) else str(value), title != "arrcoc", title
+    return kind, -value if kind in (1, 2) else str(value), title != "stock", title != "arrcoc", title
 
 
 def _cell(row: dict | None) -> str:
