@@ -8,8 +8,9 @@ runs of training are compared.
 
 Prints percent kept at 5, 10 and 25% of the cells, of real tables, of the world and of its tables and charts, then the same of pages
 whose tower saw a quarter to a half of the cells, where only what was encoded counts. The pages are held out, drawn from another
-seed than those of the reported results, and show none of the real tables that docs/results.md reports of, but for those drawn by a browser: what chooses is not reported.
-They are encoded once for all allocators; what is encoded in part is the model's own stage 1's choice.
+seed than those of the reported results, and show none of the real tables that docs/results.md reports of, but for those drawn by a
+browser: what chooses is not what is reported. They are encoded once for all allocators; what is encoded in part is the model's own
+stage 1's choice.
 """
 
 import argparse

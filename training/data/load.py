@@ -108,7 +108,7 @@ def parts_of(spec: str) -> dict[str, str]:
 
 
 def _labelled(found: dict[str, list[str]]) -> dict[str, str]:
-    """The name by which each part is told, and that by which it is loaded; `found` has each split's own names, first what is taken."""
+    """The name by which each part is told, and that by which it is loaded; `found` has each split's names, first what is taken."""
     parts = {}
     for split, (first, *others) in ((split, names) for split, names in found.items() if names):
         parts[split if first == split else f"{split} ({first})"] = split
