@@ -1,6 +1,7 @@
 """Hub datasets with mapped columns, on local parquet files; what the library raises comes out as a report."""
 
 import pickle
+import shutil
 import sys
 from pathlib import Path
 
@@ -65,6 +66,12 @@ def test_command_line_checks_the_splits_that_a_dataset_has(parquet, capsys, monk
     monkeypatch.setattr(sys, "argv", ["data", f"hub:{parquet}?{QUERY}"])
     main()
     assert capsys.readouterr().out == "       4 held_out (validation): all\n"
+    shutil.copy(next(parquet.iterdir()), parquet / "test-00000-of-00001.parquet")
+    main()
+    said = capsys.readouterr()
+    assert said.out.splitlines()[:2] == ["       4 held_out (validation): all", "       4 test: all"]
+    assert "held_out is validation; test can be asked for by name" in said.err
+    assert len(load_examples(f"hub:{parquet}?{QUERY}", "test")) == 4
 
 
 def test_a_stream_without_an_end_needs_a_limit(parquet):

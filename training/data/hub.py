@@ -1,6 +1,7 @@
 """Datasets of the Hugging Face Hub, by name, with a column mapping."""
 
 import importlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,14 +124,16 @@ def _parts(name: str, config: str | None, revision: str | None, streaming: bool)
 def _open(name: str, split: str, config: str | None, revision: str | None, streaming: bool):
     """The rows of a split, whose columns are known, and the name that the dataset has for it."""
     parts = _parts(name, config, revision, streaming)
-    for wanted in (split, *_SPLITS.get(split, ())):
-        if wanted in parts:
-            rows = parts[wanted]
-            with _refused(name):
-                return (rows._resolve_features() if rows.features is None else rows), wanted
-    raise DataError(
-        f"the dataset {name!r} has no split {split!r}; it has {', '.join(parts)}: pass one of them as split"
-    )
+    found = [wanted for wanted in dict.fromkeys((split, *_SPLITS.get(split, ()))) if wanted in parts]
+    if not found:
+        raise DataError(
+            f"the dataset {name!r} has no split {split!r}; it has {', '.join(parts)}: pass one of them as split"
+        )
+    if others := found[1:]:
+        print(f"hub:{name}: {split} is {found[0]}; {' and '.join(others)} can be asked for by name", file=sys.stderr)
+    rows = parts[found[0]]
+    with _refused(name):
+        return (rows._resolve_features() if rows.features is None else rows), found[0]
 
 
 @contextmanager
