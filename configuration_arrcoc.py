@@ -237,6 +237,8 @@ def _refuse_misspelt(config_class: Any, name: str):
     """Raises ValueError where `name` is no attribute of the config but looks like one of the dials."""
     if name.startswith("_") or name in config_class.__dataclass_fields__ or hasattr(config_class, name):
         return
+    if name in ("min_pixels", "max_pixels"):
+        return  # of the image processor; AutoProcessor hands on what it is given
     if name in PROCESSOR_DIALS:
         raise ValueError(f"{name} is a dial of the processor, not of the model config; set it on ARRCOCProcessor")
     close = difflib.get_close_matches(name, [*_own_fields(config_class), *PROCESSOR_DIALS], n=1, cutoff=0.8)

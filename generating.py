@@ -1,6 +1,7 @@
 """What `generate()` asks of the model before its first step: positions, and which images are left to encode."""
 
 import functools
+import inspect
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from .caching import (
     pictures_of,
     prompt_end,
 )
-from .configuration_arrcoc import check_spending
+from .configuration_arrcoc import check_spending, refuse_misspelt
 from .encoded import check_encoded
 from .placement import (
     cells_of,
@@ -43,6 +44,7 @@ class GeneratingMixin:
 
     @functools.wraps(Qwen3VLForConditionalGeneration.generate)
     def generate(self, *args, **kwargs):
+        refuse_misspelt(name for name in kwargs if name not in inspect.signature(type(self).forward).parameters)
         cache = given_cache(kwargs.get("past_key_values"), dict(kwargs))
         pictures = None if cache is None else pictures_of(kwargs)
         check_same_pictures(cache, pictures)

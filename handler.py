@@ -11,6 +11,7 @@ import difflib
 import inspect
 import ipaddress
 import re
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -415,20 +416,27 @@ def read_bytes(source, name: str, limits: Limits) -> bytes:
 def download(url: str, name: str, limits: Limits) -> bytes:
     """What stands at an http(s) address, redirects followed.
 
-    Every connection's peer is checked once it stands and before anything is sent, so that neither a redirect nor a name that
-    resolves otherwise the second time leads into the server's own network. Proxies are not used, because they would hide it.
+    What a name resolves to is checked before a connection is tried, so that no answer tells which ports of the server's own network
+    are open, and its peer again once it stands and before anything is sent, so that neither a redirect nor a name that resolves
+    otherwise the second time leads there. Proxies are not used, because they would hide it.
     """
 
+    def refuse_inside(address: str):
+        if not _on_the_internet(address):
+            raise ValueError(f"{name} leads to an address that is not on the internet; send the picture as a data URL")
+
     def watch(event: str, info: dict):
+        if event == "connection.connect_tcp.started" and not limits.private_addresses:
+            for address in _resolved(info["host"]):
+                refuse_inside(address)
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             _stop_at(end, info["return_value"])
         if event == "connection.connect_tcp.complete" and not limits.private_addresses:
-            peer = info["return_value"].get_extra_info("server_addr")[0]
-            if not _on_the_internet(peer):
+            try:
+                refuse_inside(info["return_value"].get_extra_info("server_addr")[0])
+            except ValueError:
                 info["return_value"].close()
-                raise ValueError(
-                    f"{name} leads to an address that is not on the internet; send the picture as a data URL"
-                )
+                raise
 
     try:
         from huggingface_hub.utils import httpx  # the one that the installed release is built on
@@ -470,6 +478,14 @@ def _stop_at(end: float, stream):
         return read(max_bytes, left if timeout is None else min(left, timeout))
 
     stream.read = read_in_time
+
+
+def _resolved(host: str) -> list[str]:
+    """The addresses of a name; none where it has none, which connecting to it will tell."""
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        return []
 
 
 def _on_the_internet(address: str) -> bool:

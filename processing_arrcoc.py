@@ -109,7 +109,12 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         """As `ProcessorMixin.from_pretrained`; a misspelt dial, in the arguments or in the folder, is refused."""
         # Left open, transformers asks on the terminal whether to run the folder's code. This class is that code.
         kwargs.setdefault("trust_remote_code", False)
+        # not handed on: the tokenizer reads the model's config with all that it is given, which refuses them
+        dials = {name: kwargs.pop(name) for name in PROCESSOR_DIALS if name in kwargs}
         processor = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        for name, value in dials.items():
+            setattr(processor, name, value)
+        processor._check_dials()
         if "video_processor" not in cls.get_attributes():
             processor._video_settings = _video_settings(pretrained_model_name_or_path, kwargs)
         return processor

@@ -3,10 +3,16 @@
 import re
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
-_SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
+_SPECIAL = re.compile(r"(?:<\|[a-z0-9_]+\|>)+")
 _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
-# What says behind a question how to answer it: a last line, or what follows the question mark.
-_INSTRUCTION = re.compile(r"(?:\s*\n\s*|(?<=\?)\s+)(?:please\s+)?(?:answer|respond|reply)\b[^?\n]*\Z", re.IGNORECASE)
+# What says behind a question how to answer it, as benchmarks do: it names a form and nothing that the picture shows.
+_INSTRUCTION = re.compile(r"(?:please\s+)?(?:answer|respond|reply)\b", re.IGNORECASE)
+_FORM = re.compile(
+    r"\b(?:word|words|phrase|sentences?|brief(?:ly)?|short(?:ly)?|concise(?:ly)?|yes|no|json|option\S*|letter|choices?|only|directly)\b"
+    r"|\A(?:please\s+)?(?:answer|respond|reply)(?:\s+(?:the|this|my)\s+question)?\W*\Z",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(r"\?|\b(?:of|says?|where|what|which|whose)\b", re.IGNORECASE)
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000.*?\U000f0001")
@@ -44,10 +50,21 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
 
 
 def _plain(body: str) -> str:
-    return _SPECIAL.sub("", _NUMBERED.sub("", body)).strip()
+    return _SPECIAL.sub(_between, _NUMBERED.sub("", body)).strip()
+
+
+def _between(found: re.Match) -> str:
+    """What stands in place of control tokens: a space between the words of two texts, as before and behind a picture."""
+    around = found.string[found.start() - 1 : found.start()], found.string[found.end() : found.end() + 1]
+    return " " if all(letter and not letter.isspace() for letter in around) else ""
 
 
 def _without_instruction(question: str) -> str:
-    # What says how to answer is left out, as benchmarks say it: no cell of the picture is about that.
-    asked = _INSTRUCTION.sub("", question)
-    return asked if "?" in asked else question
+    # What says how to answer is left out: no cell of the picture is about that.
+    line = question.rfind("\n") + 1
+    mark = question.rfind("?") + 1  # two texts of a chat stand behind each other without a space
+    for start in sorted({line, mark} - {0}, reverse=True):
+        asked, behind = question[:start].rstrip(), question[start:].strip()
+        if asked and _INSTRUCTION.match(behind) and _FORM.search(behind) and not _ASKS.search(behind):
+            return asked
+    return question

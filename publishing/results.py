@@ -19,7 +19,8 @@ from publishing.files import ROOT, sha256_of
 OURS, ALL = "arrcoc", "all"
 _TEXT = ("method", "budget", "family", "prefill_note")
 _NEEDED = ("method", "budget", "family", "questions", "pictures", "exact_match", "exact_match_low", "tokens")
-_FOLDERS = re.compile(r"(?<![\w.~])(~?/|[A-Za-z]:[\\/])([^?&,\\/]+[\\/])*(?=[^?&,\\/])")  # of an absolute path
+# of an absolute path, or of one from where its author stood
+_FOLDERS = re.compile(r"(?<![\w.~/\\])(~?/|[A-Za-z]:[\\/]|(\.{1,2}[\\/])+)([^?&,\\/]+[\\/])*(?=[^?&,\\/])")
 # Columns of the tables: what the card calls them.
 TABLES = {"exact_match": "exact match", "evidence_recall": "evidence recall"}
 
@@ -111,7 +112,8 @@ def find_results(
         run = result.arguments
         if run.get("parameters", parameters) == parameters and loaded(run.get("dtype")) == run.get("model"):
             results.append(result)
-    return results
+    # what the model answers first: of pages that its base can't read there is the evidence alone
+    return sorted(results, key=lambda result: -((result.of(FULL, FULL) or {}).get("exact_match") or 0.0))
 
 
 class _Fingerprints:

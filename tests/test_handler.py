@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -510,10 +511,17 @@ def test_a_download_that_is_too_large_or_too_slow_is_stopped(module, site):
     assert time.monotonic() - started < 3  # its headers take five
 
 
-def test_the_servers_own_network_is_out_of_reach(module, site):
-    for host in ("127.0.0.1", "localhost"):
-        with pytest.raises(ValueError, match="leads to an address that is not on the internet"):
-            module.open_picture(f"http://{host}:{site.server_port}/0.png", "picture 1", module.Limits())
+def test_the_servers_own_network_is_out_of_reach(module, site, monkeypatch):
+    """And whether one of its ports is open is not told."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        for host in ("127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]"):
+            for port in (site.server_port, closed.getsockname()[1]):
+                with pytest.raises(ValueError, match="leads to an address that is not on the internet"):
+                    module.open_picture(f"http://{host}:{port}/0.png", "picture 1", module.Limits())
+    monkeypatch.setattr(module, "_resolved", lambda host: [])  # as a name that resolves otherwise the second time
+    with pytest.raises(ValueError, match="leads to an address that is not on the internet"):
+        module.open_picture(f"{site.address}/0.png", "picture 1", module.Limits())
 
 
 def test_a_chat_that_is_longer_than_the_model_reads_is_refused(endpoint):

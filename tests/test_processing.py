@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from PIL import Image
 
 from arrcoc import ARRCOCProcessor
 from arrcoc.picture import open_picture, square, to_pil
+from arrcoc.questions import questions_of
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 OWN = {"texture_images", "query_input_ids", "query_attention_mask", "image_token_counts"}
@@ -213,7 +215,13 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("What is the total? Please answer in one word.", "What is the total?"),
         ("Which is it?\nA. red\nB. blue\nAnswer with the option's letter.", "Which is it?\nA. red\nB. blue"),
         ("Question: What is the total?\nAnswer:", "Question: What is the total?"),
+        ("Read the total.\nPlease answer with a number only.", "Read the total."),
+        ("What is the total?Answer with a single word.", "What is the total?"),  # two texts of a chat
         ("Read the page.\nAnswer the question on it.", None),
+        ("Can you see the form? Reply with the value of the total only.", None),
+        ("Do you see it?\nRespond with what it says for the total, briefly.", None),
+        ("Is there a total?\nAnswer with it and with the tax.", None),
+        ("Is there a total? Reply briefly: which?", None),
         ("What is it? Answer me: what is the total?", None),
         ("What is the\nanswer to 5?", None),
         ("Is the total here? Answers stand below, read the first.", None),
@@ -225,6 +233,20 @@ def test_how_to_answer_is_no_part_of_the_question(processor, page, said, asked):
     assert said in processor.decode(inputs["input_ids"][0])
     (ids,), (mask,) = inputs["query_input_ids"], inputs["query_attention_mask"]
     assert processor.tokenizer.decode(ids[mask.bool()]) == (said if asked is None else asked)
+
+
+def test_blank_lines_cost_no_time(processor):
+    """They had cost the third power of their number."""
+    start = time.process_time()
+    for blank in ("\n", " \n\t", "?", "\n<|im_start|>"):
+        said = f"<|im_start|>user\n{IMAGE}what?{blank * 20_000}thanks<|im_end|>\n"
+        questions_of(said, processor.image_token, "last_user")
+    assert time.process_time() - start < 5
+
+
+def test_texts_before_and_behind_a_picture_are_two(processor):
+    said = turn("user", f"Page 1{IMAGE}Page 2{IMAGE}what?")
+    assert questions_of(said, processor.image_token, "last_user") == ["Page 1 Page 2 what?"] * 2
 
 
 def test_questions_of_a_batch_go_to_its_own_images(processor, page):

@@ -287,6 +287,8 @@ def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
     ("data", "shown"),
     [
         ("/home/me/of a client/pages", "pages"),
+        ("wikitables:../../of a client/tables?page=12x16", "wikitables:tables?page=12x16"),
+        ("./pages", "pages"),
         ("wikitables:/srv/tables?page=12x16", "wikitables:tables?page=12x16"),
         (r"C:\Users\me\pages", "pages"),
         ("~/pages", "pages"),

@@ -5,10 +5,10 @@ import sys
 import pytest
 import torch
 
-from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from dev import ranks
 from tests.small_archive import archive_files, tar_of
-from training.allocator import save_allocator
+from training.allocator import load_allocator, save_allocator
 from training.data import load_examples
 
 
@@ -23,8 +23,11 @@ def test_shares_are_those_of_the_best_scores():
 
 def test_an_allocator_is_compared_with_the_models_own(checkpoint, tmp_path, monkeypatch, capsys):
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
-    same, other = tmp_path / "same.safetensors", tmp_path / "other.safetensors"
+    folder, same, other = tmp_path / "model", tmp_path / "same.safetensors", tmp_path / "other.safetensors"
     save_allocator(model, same)
+    load_allocator(model, same)  # rounded as the file is
+    model.save_pretrained(folder)
+    ARRCOCProcessor.from_pretrained(checkpoint).save_pretrained(folder)
     model.model.arrcoc.participation.gate.data.zero_()
     model.config.area_strength = 1.0  # the dials of a file are not those of the next one
     save_allocator(model, other)
@@ -37,7 +40,7 @@ def test_an_allocator_is_compared_with_the_models_own(checkpoint, tmp_path, monk
             "bundled",
             str(same),
             "--model",
-            str(checkpoint),
+            str(folder),
             "--data",
             "world:one_field?grids=8x8=6",
         ],
