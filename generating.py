@@ -44,7 +44,7 @@ class GeneratingMixin:
 
     @functools.wraps(Qwen3VLForConditionalGeneration.generate)
     def generate(self, *args, **kwargs):
-        refuse_misspelt(name for name in kwargs if name not in inspect.signature(type(self).forward).parameters)
+        refuse_misspelt(self._not_of_forward(kwargs))
         cache = given_cache(kwargs.get("past_key_values"), dict(kwargs))
         pictures = None if cache is None else pictures_of(kwargs)
         check_same_pictures(cache, pictures)
@@ -53,6 +53,9 @@ class GeneratingMixin:
         if cache is not None and kwargs.get("image_grid_thw") is not None:
             hold_pictures(cache, pictures or pictures_of(kwargs))
         return result
+
+    def _not_of_forward(self, names) -> list[str]:
+        return [name for name in names if name not in inspect.signature(type(self).forward).parameters]
 
     def generate_batch(self, inputs, *args, **kwargs):
         """Continuous batching of prompts of text, as with stock Qwen3-VL, also through `cache_implementation="paged"`.

@@ -6,8 +6,6 @@ whatever repeats or slices the features (beams, several return sequences, chunke
 No selection is kept on the model between calls.
 """
 
-import inspect
-
 import torch
 from torch import nn
 from transformers import Qwen3VLForConditionalGeneration
@@ -280,7 +278,7 @@ class ARRCOCQwen3VLForConditionalGeneration(LoadingMixin, GeneratingMixin, Qwen3
 
     def _refuse_unknown(self, names) -> None:
         # what the language model alone reads is ignored, as the processor returns it too
-        unknown = [name for name in names if name not in inspect.signature(type(self).forward).parameters]
+        unknown = self._not_of_forward(names)
         refuse_misspelt(unknown)
         if unknown:
             raise TypeError(f"{unknown[0]} is not an argument of the model; pass the processor's output as it is")

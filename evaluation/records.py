@@ -117,10 +117,15 @@ def model_fingerprint(model) -> str:
     settings = model.config.to_dict().items()
     config = {name: value for name, value in settings if not name.startswith("_") and name != "transformers_version"}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    add_tensors(digest, model)
+    return digest.hexdigest()[:16]
+
+
+def add_tensors(digest, module) -> None:
+    """Updates a hash of `hashlib` with name, form and content of every tensor of a module."""
+    for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
 
 
 def processor_fingerprint(processor) -> str:

@@ -4,6 +4,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from PIL import Image
@@ -311,3 +312,11 @@ def test_a_mistake_on_the_command_line_is_told_in_words(option, tmp_path, capsys
         app_module.main([option, str(tmp_path)])
     assert ended.value.code == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told_in_words(monkeypatch, capsys):
+    monkeypatch.setattr(app_module, "launch", mock.Mock(side_effect=OSError("no empty port: 7860")))
+    with pytest.raises(SystemExit) as ended:
+        app_module.main(["--port", "7860"])
+    assert ended.value.code == 2
+    assert "no empty port: 7860" in capsys.readouterr().err

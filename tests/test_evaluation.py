@@ -1,12 +1,15 @@
 """The measurements on a tiny random model: what counts, what is written, what a killed run does, what is refused."""
 
+import argparse
 import copy
 import csv
 import json
 import math
 import shutil
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -638,6 +641,17 @@ def test_a_question_longer_than_the_model_reads_is_left_out_where_asked_for(comm
     said, used = capsys.readouterr(), len(rows.splitlines())
     assert f"(left out, 1 in all; {used} used)" in said.err
     assert json.loads(said.out.splitlines()[-1])["left_out"] == {"longer than the model reads": 1}
+
+
+@pytest.mark.parametrize(("method", "reads"), [("arrcoc", False), ("fastv", True), ("glimpse_prune", True)])
+def test_methods_that_read_every_token_first_need_room_for_all(method, reads, loaded, capsys):
+    model, processor, *_ = loaded
+    example = SimpleNamespace(question="what?", name="one")
+    fact = SimpleNamespace(cells=model.config.text_config.max_position_embeddings)
+    options = SimpleNamespace(methods=[method], budgets=[0.1], data="pages", skip_bad=False)
+    with pytest.raises(SystemExit) if reads else nullcontext():
+        loading.readable(argparse.ArgumentParser(), options, model, processor, [example], [fact], 1)
+    assert ("that the model reads" in capsys.readouterr().err) is reads
 
 
 def test_swap_measures_both_questions(command, model_folder, loaded, capsys):

@@ -449,3 +449,16 @@ def test_inputs_are_left_as_they_were(tiny_model, make_inputs, page):
     tiny_model().allocate(**inputs)
     assert set(inputs) == set(copied)
     assert all(torch.equal(inputs[name], copied[name]) for name in copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("token_budget", "pass it to the processor"),
+        ("encode_ration", "did you mean encode_ratio"),
+        ("coarse_share", "set model"),
+    ],
+)
+def test_generate_tells_what_an_argument_should_have_been(name, meant, model, make_inputs, page):
+    with pytest.raises(TypeError, match=f"{name} is not an argument of the model; .*{meant}"):
+        model.generate(**make_inputs(page(), token_budget=4), max_new_tokens=1, **{name: 1})

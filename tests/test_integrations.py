@@ -258,3 +258,13 @@ def test_names_of_arguments_are_not_traced(model, recwarn, monkeypatch):
     monkeypatch.setattr("torch._dynamo.utils.warn_once_cache", set(), raising=False)
     torch._dynamo.explain(model)(input_ids=torch.tensor([[5, 6, 7]]), use_cache=False, output_hidden_states=True)
     assert not [str(each.message) for each in recwarn if "refuse_misspelt" in str(each.message)]
+
+
+def test_an_adapter_of_single_tokens_loads_where_the_head_is_tied(checkpoint, tmp_path):
+    """PEFT saves the tokens of the embeddings alone, which a tied head shares."""
+    peft = pytest.importorskip("peft")
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint)
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices={"embed_tokens": [5, 6]})
+    peft.get_peft_model(model, config).save_pretrained(tmp_path)
+    loaded = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path)
+    assert any("trainable_tokens_delta" in name for name in loaded.state_dict())

@@ -558,3 +558,8 @@ def test_a_transparent_file_is_the_picture_that_the_processor_sees(tmp_path):
     Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(tmp_path / "clear.png")
     (opened,) = asking._opened([{"role": "user", "content": [{"type": "image", "image": str(tmp_path / "clear.png")}]}])
     assert opened["content"][0]["image"].tobytes() == open_picture(tmp_path / "clear.png").tobytes()
+
+
+def test_stock_stands_before_every_row_of_all_tokens():
+    rows = [{"title": title, "budget": "full", "token_budget": "full"} for title in ("arrcoc", "resize", "stock")]
+    assert min((row["title"] for row in rows), key=lambda title: table._place(rows, title, "full")) == "stock"

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers.testing_utils import CaptureLogger
+from transformers.utils import logging
 
 from arrcoc import ARRCOCProcessor
 from arrcoc.picture import open_picture, square, to_pil
@@ -239,9 +241,22 @@ def test_blank_lines_cost_no_time(processor):
     """They had cost the third power of their number."""
     start = time.process_time()
     for blank in ("\n", " \n\t", "?", "\n<|im_start|>"):
-        said = f"<|im_start|>user\n{IMAGE}what?{blank * 20_000}thanks<|im_end|>\n"
+        said = f"<|im_start|>user\n{IMAGE}what?{blank * 1500}thanks<|im_end|>\n"
         questions_of(said, processor.image_token, "last_user")
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("given", [{"token_budget": 64}, {"max_pixels": 100_000}, {"min_pixels": 4096}])
+def test_what_is_given_while_loading_is_no_wrong_model_type(given, checkpoint):
+    """The tokenizer reads the model's config with all that it is given, and warned of another model where that failed."""
+    with CaptureLogger(logging.get_logger("transformers.configuration_utils")) as said:
+        loaded = ARRCOCProcessor.from_pretrained(checkpoint, **given)
+    assert said.out == ""
+    sizes = {
+        "max_pixels": loaded.image_processor.size["longest_edge"],
+        "min_pixels": loaded.image_processor.size["shortest_edge"],
+    }
+    assert (sizes | {"token_budget": loaded.token_budget}).items() >= given.items()
 
 
 def test_texts_before_and_behind_a_picture_are_two(processor):

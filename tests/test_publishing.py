@@ -260,6 +260,21 @@ def run_of(tmp_path, model, **header):
     return path
 
 
+def test_a_card_leads_with_what_the_model_answers(tiny_folder, tmp_path):
+    source = staging.Source(str(tiny_folder), base_model="you/base")
+    unread, read = tmp_path / "a", tmp_path / "b"
+    model = source.load(torch.float32)
+    for folder in (unread, read):
+        folder.mkdir()
+        path = run_of(folder, model)
+        for ending in (".csv", ".jsonl"):
+            path.with_suffix(ending).rename(tmp_path / f"{folder.name}{ending}")
+    none = (tmp_path / "a.csv").read_text().replace("0.75", "0.0")
+    (tmp_path / "a.csv").write_text(none)
+    found = results.find_results(source, None, model.num_parameters(), tmp_path)
+    assert [result.path.stem for result in found] == ["b", "a"]
+
+
 def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
     source = staging.Source(str(tiny_folder), base_model="you/base")
     path = run_of(tmp_path, source.load(torch.float32))

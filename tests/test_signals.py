@@ -117,9 +117,8 @@ def test_each_signal_reaches_its_whole_stage_by_the_second_step_and_never_the_ba
     learner.progress = 0.5  # `binarize` counts from nothing
     batch = batch_for(learner)
     parameters = dict(learner.scorer.named_parameters())
-    optimizer = torch.optim.SGD(
-        [p for p in learner.parameters() if p.requires_grad], lr=0.1
-    )  # with guesses to learn by
+    # with guesses to learn by
+    optimizer = torch.optim.SGD([p for p in learner.parameters() if p.requires_grad], lr=0.1)
     torch.manual_seed(0)
     with torch.no_grad():  # the first step of the gates alone, as large as Adam makes it
         for key, parameter in parameters.items():

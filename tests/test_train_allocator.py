@@ -295,9 +295,8 @@ def test_a_run_is_not_resumed_from_another_allocator(train, base, tmp_path):
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
     began, out = tmp_path / "began.safetensors", tmp_path / "out"
     save_allocator(model, began)
-    train(
-        out, "--allocator", began, "--signals", "early_evidence", steps=2
-    )  # trains stage 1 alone, from the file's stage 2
+    # trains stage 1 alone, beside the file's stage 2
+    train(out, "--allocator", began, "--signals", "early_evidence", steps=2)
     held = began.read_bytes()
     torch.nn.init.ones_(model.model.arrcoc.participation.score.bias)
     save_allocator(model, began)

@@ -23,11 +23,11 @@ class Stage:
     letters_only: bool = False  # only the vision half learns, from the glyph loss
     learning_rate: float = 1.0  # times the run's
     questions: int = 1  # asked of a page at most
-    left_out: float = (
-        0.0  # share of the batches that have cells left out before the vision tower, see `training.leaving_out`
-    )
-    pruned: float = 0.0  # share of the batches that have them left out after the vision tower
-    foveated: float = 0.0  # share of the batches that have a coarse view beside what is kept
+    # of all batches the share that has cells left out before the vision tower, that has them left out after it, and that has a
+    # coarse view beside what is kept; see `training.leaving_out`
+    left_out: float = 0.0
+    pruned: float = 0.0
+    foveated: float = 0.0
     language_only: bool = (
         False  # the vision half and the embeddings stay as they are: what was trained on them still fits
     )

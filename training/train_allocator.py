@@ -20,7 +20,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation.dials import parse_dials
-from evaluation.records import data_fingerprint
+from evaluation.records import add_tensors, data_fingerprint
 from training.adapt import adapt, merged, tuned_tensors
 from training.ahead import PageCollator, encode_ahead
 from training.allocator import load_allocator, load_baseline, save_allocator, save_baseline, write_tensors
@@ -87,8 +87,7 @@ def _check_data(options: argparse.Namespace, found: list[str | None]) -> None:
 
 def _start_fingerprint(scorer: torch.nn.Module) -> str:
     digest = hashlib.sha256()
-    for name, parameter in scorer.named_parameters():
-        digest.update(name.encode() + parameter.detach().to("cpu", torch.float32).numpy().tobytes())
+    add_tensors(digest, scorer)
     return digest.hexdigest()[:16]
 
 

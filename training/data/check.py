@@ -6,9 +6,10 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 
 from PIL import Image
 
@@ -92,6 +93,12 @@ class Problems:
         if not kept:
             raise DataError(self.report() if self.found else f"{self.source} has no questions; the dataset is empty")
         return dict(self.records)
+
+
+def tell_taken(source: str | Path, split: str, names: Sequence[str]) -> None:
+    """Says on stderr which of several parts `split` is; `names` has the one that is taken first."""
+    if names[1:]:
+        print(f"{source}: {split} is {names[0]}; {' and '.join(names[1:])} can be asked for by name", file=sys.stderr)
 
 
 def near_name(name: str, present: Iterable[str]) -> str | None:

@@ -1,7 +1,6 @@
 """Datasets of the Hugging Face Hub, by name, with a column mapping."""
 
 import importlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from training.data.check import (
     check_record,
     near_name,
     picture_size,
+    tell_taken,
 )
 from training.data.examples import Example, Examples
 
@@ -129,8 +129,7 @@ def _open(name: str, split: str, config: str | None, revision: str | None, strea
         raise DataError(
             f"the dataset {name!r} has no split {split!r}; it has {', '.join(parts)}: pass one of them as split"
         )
-    if others := found[1:]:
-        print(f"hub:{name}: {split} is {found[0]}; {' and '.join(others)} can be asked for by name", file=sys.stderr)
+    tell_taken(f"hub:{name}", split, found)
     rows = parts[found[0]]
     with _refused(name):
         return (rows._resolve_features() if rows.features is None else rows), found[0]

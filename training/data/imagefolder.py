@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from io import StringIO
@@ -22,6 +21,7 @@ from training.data.check import (
     check_record,
     picture_size,
     shown,
+    tell_taken,
 )
 from training.data.examples import Example, Examples
 
@@ -97,8 +97,7 @@ def _wanted_first(folder: Path, split: str | None) -> list[str]:
     if split not in (*_SPLIT_FOLDERS, *every):
         raise ValueError(f"split={split!r} is not one of {', '.join(dict.fromkeys([*_SPLIT_FOLDERS, *every]))}")
     wanted = found[split][:1] if split in found else [split]
-    if others := found.get(split, [])[1:]:
-        print(f"{folder}: {split} is {wanted[0]}; {' and '.join(others)} can be asked for by name", file=sys.stderr)
+    tell_taken(folder, split, found.get(split, wanted))
     if every and not wanted:
         raise DataError(f"{folder} has no folder {' or '.join(_SPLIT_FOLDERS[split])} for split={split!r}")
     return wanted + [name for name in every if name not in wanted]
