@@ -55,7 +55,7 @@ class GeneratingMixin:
         return result
 
     def _not_of_forward(self, names) -> list[str]:
-        return [name for name in names if name not in inspect.signature(type(self).forward).parameters]
+        return [name for name in names if name not in inspect.signature(type(self).forward).parameters]  # type: ignore[attr-defined]
 
     def generate_batch(self, inputs, *args, **kwargs):
         """Continuous batching of prompts of text, as with stock Qwen3-VL, also through `cache_implementation="paged"`.

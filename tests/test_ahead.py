@@ -213,7 +213,7 @@ def test_losses_of_encoded_pages_are_those_of_their_examples(learner, source, ma
 
 
 def test_what_is_learned_is_not_moved_by_a_guess_that_has_learned_nothing(learner, source, make_processor):
-    """A run that goes on has new guesses; drawn ones pulled all below them towards what they guessed, and it forgot."""
+    """A run that goes on has new guesses; drawn ones had an error ten times all others."""
     guessing = AllocatorLearner(learner.model, parse_signals("named,early_features"))
     collator = AllocatorCollator(make_processor(learner.model), language=False)
     pages = encode_ahead(learner.model, collator, source, 1, quiet=True)
