@@ -55,7 +55,7 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
                     f"--data {spec!r} sets questions={drawn.questions}, which is for evaluation; pass --questions "
                     f"{drawn.questions} to ask as many of each page in training"
                 )
-            sources.append(WorldSource(own, "train", drawn.kinds, drawn.grids, questions, drawn.find))
+            sources.append(WorldSource(own, "train", drawn.kinds, drawn.grids, questions, drawn.find, drawn.reworded))
         else:
             sources.append(PictureSource(load_examples(spec, "train", own, limit, skip_bad), own, questions))
     return sources[0] if len(sources) == 1 else MixedSource(sources, questions)

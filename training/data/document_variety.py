@@ -9,6 +9,7 @@ from PIL import ImageFont
 
 from training.data.document_content import Asking, Block, Content, Text
 from training.data.table_style import TableStyle, width_of
+from training.data.wordings import AROUND, put_around
 
 # ways to ask for what stands at a label; where a page's own wordings say it in a sentence
 _OF_LABELS = (
@@ -17,13 +18,6 @@ _OF_LABELS = (
     "what is given as {l}?", "I would like to know the {l}", "could you give me the {l}?", "do you see the {l}?",
     "what is the value of {l}?", "tell me {l}", "what is {l}?", "what stands at {l}?", "I am looking for the {l}",
     "what is shown for {l}?",
-)  # fmt: skip
-# what people put around a question
-_AROUND = (
-    "please tell me: {q}", "can you tell me, {q}", "I would like to know: {q}", "hello, {q}", "{q} please", "{q} thanks",
-    "look at the picture: {q}", "in this image, {q}", "according to the page, {q}", "on this page, {q}", "please, {q}",
-    "{q} thank you!", "I can't read it: {q}", "quick question: {q}", "based on the document, {q}", "could you look up {q}",
-    "Question: {q}",
 )  # fmt: skip
 _QUOTES = ('"{}"', "'{}'", "“{}”", "\u2018{}\u2019")
 Standing = tuple[Text, ImageFont.FreeTypeFont, int, int]  # a text, its font, and its x and y
@@ -86,9 +80,7 @@ def _reworded(one: Asking, labels: Sequence[Text], random: Random) -> Asking:
         name = random.choice((name, name.lower(), name.lower(), name.capitalize(), name.title()))
         question = random.choice(_OF_LABELS).format(l=name)
     elif draw < 0.6:
-        around = random.choice(_AROUND)
-        inside = question.rstrip("?") if around.startswith("{q}") else question[0].lower() + question[1:]
-        question = around.format(q=inside.rstrip("?") if around.endswith("}") and random.random() < 0.5 else inside)
+        question = put_around(question, random.choice(AROUND["train"]), random)
     start = question.lower().find(name.lower()) if name else -1
     if start >= 0 and random.random() < 0.2:
         said = question[start : start + len(name)]

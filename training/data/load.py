@@ -17,13 +17,14 @@ from training.world import SPLITS
 ALLOWED = """\
   world                        all kinds of pages of the drawn world
   world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page,
-                               &find=12 asks besides where up to 12 of its texts stand
+                               &find=12 asks besides where up to 12 of its texts stand, &reworded=1 in further wordings
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
-                               &varied=1 draws pages that differ in more; &lookups=2 how many pages of a table ask
-                               look-ups; &max_rows, &max_columns, &crop=0 leave large tables out
+                               &varied=1 draws pages that differ in more; &reworded=1 asks in further wordings;
+                               &lookups=2 how many pages of a table ask look-ups; &max_rows, &max_columns, &crop=0
+                               leave large tables out
   documents:PATH               everyday pages (bills, lists, settings, messages) with made-up texts and some of these tables;
                                ?page=12x16&pages=1000&questions=8; &varied=1 has values above, below and before their
                                labels and larger, capitals, and further wordings
@@ -123,6 +124,7 @@ class WorldSpec(NamedTuple):
     grids: tuple[tuple[int, int], ...]
     questions: int
     find: int
+    reworded: bool
 
 
 def world_spec(spec: str) -> WorldSpec | None:
@@ -132,31 +134,44 @@ def world_spec(spec: str) -> WorldSpec | None:
     kind, _, names = place.partition(":")
     if kind != "world" or Path(spec).is_dir():
         return None
-    _only(options, ("grids", "questions", "find"))
+    _only(options, ("grids", "questions", "find", "reworded"))
     return WorldSpec(
         tuple(name.strip() for name in names.split(",") if name.strip()),
         tuple(_pair("grids", text) for text in options["grids"].split(",")) if "grids" in options else GRIDS,
         _number("questions", options["questions"]) if "questions" in options else 0,
         _number("find", options["find"]) if "find" in options else 0,
+        _flag("reworded", options.get("reworded", "0")),
     )
 
 
 def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Examples:
     wanted, questions = limit or _PAGES, spec.questions or 1
-    found = world_examples(split, seed, spec.kinds, spec.grids, -(-wanted // questions), questions, spec.find)
+    found = world_examples(split, seed, spec.kinds, spec.grids, -(-wanted // questions), questions, *spec[3:])
     return Examples(found[:wanted])
 
 
 def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool) -> Examples:
     _only(
         options,
-        ("page", "questions", "lookups", "together", "find", "reason", "varied", "crop", "max_rows", "max_columns"),
+        (
+            "page",
+            "questions",
+            "lookups",
+            "together",
+            "find",
+            "reason",
+            "varied",
+            "reworded",
+            "crop",
+            "max_rows",
+            "max_columns",
+        ),
     )
     counts = ("lookups", "together", "find", "reason", "max_rows", "max_columns")
     chosen = {name: _number(name, options[name]) for name in counts if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
-    for name in ("crop", "varied"):
+    for name in ("crop", "varied", "reworded"):
         if name in options:
             chosen[name] = _flag(name, options[name])
     questions = options.get("questions", "both")

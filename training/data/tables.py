@@ -15,10 +15,11 @@ from PIL import Image
 from training.data.check import DataError
 from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Archive, Asked, Table, read_archive
-from training.data.table_lookups import Lookup, finds, further_lookups, lookup_task, words_of
+from training.data.table_lookups import Find, Lookup, finds, further_lookups, lookup_task, words_of
 from training.data.table_page import Plan, TableCell, Task, draw, plan
 from training.data.table_reasoning import reasoned
 from training.data.table_style import TableStyle, covers, pick_style, vary
+from training.data.wordings import find_question, lookup_question, spoken
 from training.world.canvas import CELL
 from training.world.fonts import FURTHER_FONTS, HELD_OUT_FONTS, TRAIN_FONTS
 from training.world.layout import SPLITS, stable_hash
@@ -35,7 +36,8 @@ class TableOptions:
     drawn of a table to ask look-ups of, `together` how many questions are asked of a page at most: those after its first are
     look-ups. `find` is how many texts of the page it is asked for besides, where they stand, `reason` how many questions
     that take more than a look-up. With `varied` pages differ in more than the few ways of the reported results (`vary`), in
-    more fonts. `fonts` names the fonts (None: those of training, or for held-out tables those kept back from it)."""
+    more fonts. `reworded` asks in more wordings, those of a split its own. `fonts` names the fonts (None: those of training,
+    or for held-out tables those kept back from it)."""
 
     page_cells: tuple[int, int] = (20, 24)
     font_sizes: tuple[int, int] = (11, 13)
@@ -47,6 +49,7 @@ class TableOptions:
     find: int = 0
     reason: int = 0
     varied: bool = False
+    reworded: bool = False
     fonts: tuple[str, ...] | None = None
 
     def __post_init__(self):
@@ -132,6 +135,31 @@ class _Drawing:
         return draw(*self.fitted())[0]
 
 
+class _Wording:
+    """How the questions of a page are put: as they were made, or with `reworded` in other words."""
+
+    def __init__(self, task: Task, drawing: _Drawing):
+        self.task, self.split, self.reworded = task, drawing.split, drawing.options.reworded
+        self.random = Random(stable_hash(f"reworded {drawing.seed}"))
+
+    def plain(self, question: str) -> str:
+        return spoken(question, self.split, self.random) if self.reworded else question
+
+    def lookup(self, lookup: Lookup) -> str:
+        if not self.reworded or self.random.random() < 0.3:
+            return self.plain(lookup.question)
+        task, value = self.task, self.task.text(*lookup.key)
+        words = words_of(value)
+        alone = sum(words in words_of(text) for cells in (task.header, *task.rows) for text in cells) == 1
+        named = {"target": task.header[lookup.answer[1]], "key": task.header[lookup.key[1]], "value": value}
+        return self.plain(lookup_question(named, alone, self.split, self.random))
+
+    def find(self, find: Find) -> str:
+        if not self.reworded or self.random.random() < 0.5:
+            return self.plain(find.question)
+        return self.plain(find_question(self.task.text(*find.cells[0]), self.split, self.random))
+
+
 def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example] | str:
     """The question about `drawing`'s answer and further look-ups on the same picture; or why it can't be drawn."""
     fitted = drawing.fitted()
@@ -139,24 +167,26 @@ def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example
         return fitted
     task, (style, shown, random) = drawing.task, fitted
     whole = shown.whole(task)
+    words = _Wording(task, drawing)
     if isinstance(asked, Lookup):
-        every = [(LOOKUP, asked.question, (asked.answer,), asked.context)]
+        every = [(LOOKUP, words.lookup(asked), (asked.answer,), asked.context)]
     else:
-        every = [(HUMAN, asked, (task.answer,), _context(task, asked, whole))]
+        every = [(HUMAN, words.plain(asked), (task.answer,), _context(task, asked, whole))]
     readable = {cell for cell in whole if covers(style.font, task.text(*cell))}
     if drawing.options.together > 1:
         choice = Random(stable_hash(f"further {drawing.seed}"))
         further = further_lookups(task, readable, drawing.options.together - 1, choice)
-        every += [(LOOKUP, lookup.question, (lookup.answer,), lookup.context) for lookup in further]
+        every += [(LOOKUP, words.lookup(lookup), (lookup.answer,), lookup.context) for lookup in further]
     if drawing.options.find:
         page = [(row, column) for row in (-1, *shown.rows) for column in shown.columns]
         choice = Random(stable_hash(f"find {drawing.seed}"))
         # what is asked for is what is named, too
-        every += [(FIND, *found, found.cells) for found in finds(task, page, readable, drawing.options.find, choice)]
+        found = finds(task, page, readable, drawing.options.find, choice)
+        every += [(FIND, words.find(one), one.cells, one.cells) for one in found]
     if drawing.options.reason:
         choice = Random(stable_hash(f"reason {drawing.seed}"))
         every += [
-            (REASON, made.question, (made.answer,), made.context)
+            (REASON, words.plain(made.question), (made.answer,), made.context)
             for made in reasoned(task, shown.rows, shown.columns, readable, drawing.options.reason, choice)
         ]
     wanted = {cell for _, _, answers, context in every for cell in (*answers, *context)}

@@ -1,7 +1,7 @@
 """Examples from the drawn world's pages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from random import Random
 
@@ -11,6 +11,7 @@ from training import world
 from training.data.check import near_name
 from training.data.examples import Example, Examples
 from training.data.table_lookups import FIND_QUESTIONS, words_of
+from training.data.wordings import find_question, spoken, world_question
 from training.world import Page, Style
 from training.world.canvas import Box
 from training.world.layout import stable_hash
@@ -67,6 +68,18 @@ def _finds(page: Page, count: int, arguments: tuple) -> list[Example]:
     return found
 
 
+def _reworded(examples: list[Example], split: str) -> list[Example]:
+    # in the words that people might choose, always the same for the same page
+    random, found = Random(stable_hash(f"reworded {split} {examples[0].name}")) if examples else None, []
+    for one in examples:
+        if one.family == "find":
+            asked = find_question(one.answers[0], split, random) if random.random() < 0.5 else one.question
+            found.append(replace(one, question=spoken(asked, split, random)))
+        else:
+            found.append(replace(one, question=world_question(one.question, split, random)))
+    return found
+
+
 def world_examples(
     split: str = "held_out",
     seed: int = 0,
@@ -75,6 +88,7 @@ def world_examples(
     pages: int = 100,
     questions: int | None = 1,
     find: int = 0,
+    reworded: bool = False,
 ) -> Examples:
     """The examples of `pages` pages, spread evenly over every pair of kind and grid; pictures are drawn when opened.
 
@@ -85,6 +99,7 @@ def world_examples(
         grids: (rows, columns) of merged tokens.
         questions: at most so many of a page, in the page's own random order; None takes all.
         find: how many texts of a page it is asked for besides, where they stand.
+        reworded: asked in more wordings than the world draws; those of a split are its own.
 
     Raises:
         ValueError: an unknown kind or split, a grid that is too small to write on, or no page.
@@ -98,8 +113,9 @@ def world_examples(
         arguments = (seed + number, split, tuple(grid), kind)
         page = _page(*arguments)
         asked = page.questions[:questions]
-        examples += [_example(page, question, arguments, place) for place, question in enumerate(asked)]
-        examples += _finds(page, find, arguments)
+        found = [_example(page, question, arguments, place) for place, question in enumerate(asked)]
+        found += _finds(page, find, arguments)
+        examples += _reworded(found, split) if reworded else found
     return Examples(examples)
 
 
@@ -108,7 +124,7 @@ class WorldSource:
     """The world as an endless row of examples: kind, grid, page and question are drawn from the seed and the index.
 
     `questions` examples in a row show the same page and ask something else each, as far as the page has as many; the last of
-    them where up to `find` of its texts stand.
+    them where up to `find` of its texts stand. With `reworded` all of it is asked in more wordings than the world draws.
     """
 
     seed: int = 0
@@ -117,6 +133,7 @@ class WorldSource:
     grids: tuple[tuple[int, int], ...] = GRIDS
     questions: int = 1
     find: int = 0
+    reworded: bool = False
 
     def __post_init__(self):
         kinds_of(self.kinds)
@@ -131,7 +148,8 @@ class WorldSource:
         """What is asked of the page of a number, once each. `RuntimeError` as for `example`."""
         page, arguments, asked = self._drawn(number)
         examples = [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
-        return (examples + _finds(page, self.find, arguments))[: self.questions]
+        examples = (examples + _finds(page, self.find, arguments))[: self.questions]
+        return _reworded(examples, self.split) if self.reworded else examples
 
     def _drawn(self, number: int) -> tuple[Page, tuple, list[int]]:
         # a page, what it is drawn from, and which of its questions are asked

@@ -1,0 +1,116 @@
+"""Questions in other words: `reworded`."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.small_archive import archive_files, tar_of
+from training.data import DataError, WorldSource, load_examples
+from training.data.table_lookups import words_of
+from training.data.wordings import AROUND, find_question, lookup_question, put_around, spoken, world_question
+
+SPLITS = ("train", "held_out")
+# a question of each way in which the world asks, and what any other wording has to name
+DRAWN = {
+    "What is the weight?": ("weight",),
+    "Read the order date.": ("order date",),
+    "What is the weight or, if there is none, the due date?": ("weight", "due date"),
+    "What does the red sign say?": ("red",),
+    "What colour is the cross?": ("cross",),
+    "Which shape is blue?": ("blue",),
+    "Count the circles.": ("circles",),
+    "Read the fee of Cheese.": ("fee", "cheese"),
+    "Which team has the year 2,081?": ("year", "2,081"),
+    "What is the value of Jun?": ("jun",),
+    "Which is the highest bar?": ("highest",),
+}
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    return tar_of(tmp_path, archive_files())
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("question", DRAWN)
+def test_other_words_name_the_same(question, split):
+    asked = {world_question(question, split, Random(seed)) for seed in range(300)}
+    assert len({words_of(one) for one in asked}) > 15
+    for one in asked:
+        assert all(words_of(name).strip() in words_of(one) for name in DRAWN[question]), one
+        assert "{" not in one
+
+
+def test_every_question_of_the_world_has_other_words():
+    plain, reworded = (
+        load_examples(f"world?grids=12x12&questions=3{more}", "train", 5, 150) for more in ("", "&reworded=1")
+    )
+    told = [(one.name, one.answers, one.evidence, one.family) for one in plain]
+    assert [(one.name, one.answers, one.evidence, one.family) for one in reworded] == told
+    for one in plain:
+        further = {words_of(world_question(one.question, "train", Random(seed))) for seed in range(40)}
+        around = {words_of(spoken(one.question, "train", Random(seed))) for seed in range(400)}
+        assert further - around, one.question
+
+
+def test_no_wording_of_training_is_held_out():
+    assert not {*AROUND["train"]} & {*AROUND["held_out"]}
+    plain = {words_of(question) for question in DRAWN}
+    for question in DRAWN:
+        train, held_out = (
+            {words_of(world_question(question, split, Random(seed))) for seed in range(2000)} for split in SPLITS
+        )
+        assert train & held_out <= plain, question
+
+
+def test_the_same_page_is_asked_in_the_same_words():
+    source = WorldSource(seed=2, kinds=("table",), grids=((12, 12),), questions=10, find=3, reworded=True)
+    asked = [one.question for one in source.page(3)]
+    assert [one.question for one in source.page(3)] == asked
+    assert asked != [one.question for one in WorldSource(2, "train", ("table",), ((12, 12),), 10, 3).page(3)]
+
+
+def test_tables_are_asked_in_other_words(small):
+    every = "together=3&find=4&reason=3"
+    for split in SPLITS:
+        plain, reworded = (load_examples(f"wikitables:{small}?{every}{more}", split, 1) for more in ("", "&reworded=1"))
+        assert [(one.name, one.answers, one.evidence) for one in reworded] == [
+            (one.name, one.answers, one.evidence) for one in plain
+        ]
+        assert {one.family for one in reworded} == {one.family for one in plain}
+        assert sum(a.question != b.question for a, b in zip(plain, reworded, strict=True)) > len(plain) / 2
+        for a, b in zip(plain, reworded, strict=True):
+            if a.family == "table_find":
+                assert words_of(a.answers[0]) in words_of(b.question)
+
+
+def test_a_look_up_names_the_column_unless_the_value_stands_alone():
+    named = {"target": "Title", "key": "Series", "value": "{5}"}
+    for split in SPLITS:
+        keyed, alone = (
+            {lookup_question(named, lonely, split, Random(seed)) for seed in range(200)} for lonely in (False, True)
+        )
+        assert all("Series" in one for one in keyed)
+        assert not all("Series" in one for one in alone)
+        assert all("Title" in one and "{5}" in one for one in keyed | alone)
+
+
+def test_where_a_text_stands_is_not_asked_by_the_text_alone():
+    # that would ask for what stands at a label
+    for split in SPLITS:
+        asked = {find_question("Due date", split, Random(seed)) for seed in range(200)}
+        assert all(len(words_of(one)) > len(words_of("Due date")) for one in asked)
+
+
+def test_what_stands_around_a_question():
+    assert put_around("What is it?", "please, {q}", Random(1)) in ("please, what is it?", "please, what is it")
+    assert put_around("What is it?", "{q} thanks", Random(1)) == "What is it thanks"
+    draws = [spoken("Is it Red?", "train", Random(seed)) for seed in range(300)]
+    assert {"IS IT RED?", "is it red?", "Is it Red?"} <= set(draws)
+
+
+def test_a_wrong_value_is_refused(small):
+    for spec in ("world?reworded=2", f"wikitables:{small}?reworded=maybe"):
+        with pytest.raises(DataError, match=r"reworded='.*' is neither yes nor no"):
+            load_examples(spec)
