@@ -143,17 +143,30 @@ def train_and_measure(options, name: str, seed: int) -> dict:
         seconds = time.perf_counter() - started
         blind = ["--baseline-weights", str(trained.parent), "--methods", "query_blind"]
         asked = blind if scorer == "query_blind" else ["--allocator", str(trained), "--methods", "arrcoc"]
-        run.main(
-            ["--model", options.model, "--data", options.data, "--limit", str(options.limit), "--seed", "3000000",
-             *asked, "--budgets", "0.1,0.25", "--timing", "0", "--out", str(out / "measured"), "--set", *dials]
-        )  # fmt: skip
-        with (out / "measured.csv").open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["family"] == "all"]
-    found = {"name": name, "seed": seed, "steps": int(pace[1]), "seconds": round(seconds, 1)}
-    for row in rows:
-        for metric in ("evidence_recall", "exact_match"):
-            found[f"{metric} at {row['budget']}"] = round(float(row[metric]), 4)
+        found = {"name": name, "seed": seed, "steps": int(pace[1]), "seconds": round(seconds, 1)}
+        for number, data in enumerate(options.data):
+            found |= _measured(options, data, [*asked, "--set", *dials], out / f"measured_{number}")
     return found
+
+
+def kind_of(data: str) -> str:
+    """What data are called in the columns: "world" or "wikitables" of such a spec."""
+    return data.partition("?")[0].partition(":")[0]
+
+
+def _measured(options, data: str, asked: list[str], out: Path) -> dict[str, float]:
+    run.main(
+        ["--model", options.model, "--data", data, "--limit", str(options.limit), "--seed", "3000000", "--budgets", "0.1,0.25",
+         "--timing", "0", "--out", str(out), *asked]
+    )  # fmt: skip
+    with out.with_suffix(".csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["family"] == "all"]
+    which = "" if len(options.data) == 1 else f"{kind_of(data)}: "
+    return {
+        f"{which}{metric} at {row['budget']}": round(float(row[metric]), 4)
+        for row in rows
+        for metric in ("evidence_recall", "exact_match")
+    }
 
 
 def table(rows: list[dict]) -> str:
@@ -198,7 +211,9 @@ def main(arguments: list[str] | None = None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", choices=("signals", "parts"))
     parser.add_argument("--model", default="checkpoints/arrcoc-small")
-    parser.add_argument("--data", default="world?grids=12x12")
+    parser.add_argument(
+        "--data", nargs="+", default=["world?grids=12x12"], help="what is measured, each of another kind"
+    )
     parser.add_argument("--signals", default=train_allocator.DEFAULT_SIGNALS["arrcoc"], help="of the study of parts")
     parser.add_argument("--names", nargs="+", help="only these runs")
     parser.add_argument("--seeds", type=int, default=3)
@@ -212,6 +227,8 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     names = options.names or list(SIGNALS if options.study == "signals" else PARTS)
+    if len({*map(kind_of, options.data)}) < len(options.data):
+        parser.error(f"--data {options.data} has two of a kind, whose columns would have one name; give one of each")
     unknown = sorted(set(names) - set(PARTS)) if options.study == "parts" else []
     if unknown:
         parser.error(f"--names {unknown[0]!r}: the parts are {', '.join(PARTS)}")

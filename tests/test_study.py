@@ -40,6 +40,9 @@ def test_a_study_trains_and_measures_every_run_once(checkpoint, tmp_path, capsys
     assert out.read_bytes() == written
     assert capsys.readouterr().out.count("| without visual tokens | 1 |") == 2
     with pytest.raises(SystemExit):
+        study.main([*call, "--data", WORLD, WORLD])
+    assert "two of a kind" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         study.main([*call, "--batch-size", "8"])
     assert "rows of another model" in capsys.readouterr().err
     assert out.read_bytes() == written
