@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from training import ahead, scorers
-from training.ahead import PageCollator, encode_ahead, page_scores
-from training.allocator_batches import AllocatorCollator, MixedSource, PictureSource
+from training.ahead import PageCollator, encode_ahead, own_pages, page_scores
+from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource, MixedSource, PictureSource
 from training.allocator_learner import AllocatorLearner
 from training.data import Example, WorldSource
 from training.signals import parse_signals
@@ -104,6 +104,43 @@ def test_a_page_in_part_is_scored_as_the_model_scores_it_in_two_stages(learner, 
             assert score.early is None
     losses = learner(**PageCollator(collator)(parts, 3))
     assert losses["loss"].isfinite()
+
+
+def test_the_twin_without_the_question_has_parts_that_no_question_chose(learner, source, make_processor):
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    chosen = {}
+    for blind in (False, True):
+        pages = encode_ahead(learner.model, collator, source, 4, True, parts=QUESTIONS, auto=0.0, blind=blind)
+        chosen[blind] = [page.cells.tolist() for page in pages if page.cells is not None]
+    assert chosen[False] != chosen[True]
+
+
+def test_several_processes_encode_and_train_on_pages_of_their_own(learner, source, make_processor):
+    shares = [own_pages(7, rank, 3) for rank in range(3)]
+    assert sorted(page for share in shares for page in share) == list(range(7))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    with pytest.raises(SystemExit, match="2 pages for 3 processes"):
+        own_pages(2, 0, 3)
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    every = encode_ahead(learner.model, collator, source, 3, quiet=True)
+    (second,) = encode_ahead(learner.model, collator, source, range(1, 2), quiet=True)
+    assert torch.equal(second.evidence, every[1].evidence)
+    assert all(map(torch.equal, second.levels, every[1].levels))
+    for own, passes in ((True, [1, 1, 1]), (False, None)):
+        batches = iter(
+            AllocatorBatches(ListSource("abc"), lambda entries, number: entries, 1, rank=1, processes=2, own_source=own)
+        )
+        seen = [next(batches)[0] for _ in range(3)]
+        assert passes is None or [seen.count(entry) for entry in "abc"] == passes
+
+
+def test_what_many_pages_take_is_told(learner, source, make_processor, monkeypatch, capsys):
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    encode_ahead(learner.model, collator, source, 2, quiet=True)
+    assert "memory" not in capsys.readouterr().err
+    monkeypatch.setattr(ahead, "_TOLD", 0)
+    encode_ahead(learner.model, collator, source, 2, quiet=True)
+    assert "--ahead: 2 pages take about 0 GB of this process's memory" in capsys.readouterr().err
 
 
 def test_restoring_learns_from_pages_in_part_alone(new_model, tiny_config, source, make_processor):

@@ -95,6 +95,9 @@ def test_where_texts_of_the_world_stand_is_asked_once_each():
     told = list(map(str, source.page(3)))
     assert [str(again.example(40 * 3 + place)) for place in range(len(told))] == told
     assert "find" in {example.family for example in load_examples("world:table?grids=12x12&find=3", limit=6)}
+    some = load_examples("world?find=12", limit=60)
+    assert len(some) == 60
+    assert len({example.name.split("/")[2] for example in some}) > 8, "of all kinds of pages, not of the first ones"
 
 
 def test_the_world_can_be_written_and_read(tmp_path):

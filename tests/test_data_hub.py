@@ -162,6 +162,22 @@ def test_bad_rows_of_parquet(parquet, capsys):
     assert "left out 2 records" in capsys.readouterr().err
 
 
+def test_a_column_that_seems_to_hold_boxes_is_told_where_it_is_not_mapped(parquet, capsys):
+    assert load_hub(str(parquet), {"image": "img", "question": "query"})[0].evidence == ()
+    assert f"hub:{parquet}: 'bbox' is not used; if it is evidence with boxes as [left, top" in capsys.readouterr().err
+    load_hub(str(parquet), MAPPING)
+    assert "not used" not in capsys.readouterr().err
+
+
+def test_parts_are_called_as_those_of_folders_are(parquet, monkeypatch):
+    from training.data import hub
+
+    rows = hub._parts(str(parquet), None, None, False)["train"]
+    monkeypatch.setattr(hub, "_parts", lambda *arguments, **more: {"training": rows, "eval": rows, "held_out": rows})
+    assert hub.hub_splits("name") == {"train": ["training"], "held_out": ["held_out", "eval"]}
+    assert [len(load_hub("name", MAPPING, split=split)) for split in ("train", "held_out", "eval")] == [4, 4, 4]
+
+
 def test_unknown_datasets_and_splits(parquet, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="has no split 'held_out'; it has train"):
         load_hub(str(parquet), MAPPING, split="held_out")

@@ -156,8 +156,14 @@ def test_other_scorers_learn_from_evidence_and_language(scorer, tiny_config, new
     assert all(torch.isfinite(p.grad).all() for p in learner.parameters() if p.grad is not None)
 
 
-def test_the_gates_change_no_value_and_soft_topk_near_the_hard_one_is_pruning(tiny_config, new_model, batch_for):
-    learner = new_learner(tiny_config, new_model, "lm,lm_soft_topk,distill_answer")
+def test_what_is_needed_has_the_answer_however_little_of_its_cell_it_covers():
+    evidence, context = torch.tensor([0.03, 0, 0, 0]), torch.tensor([0, 0.5, 0.02, 0])
+    assert signals.needed_target(evidence, context).tolist() == [1, 1, 0, 0]
+    assert signals.needed_target(0 * evidence, 0 * context).tolist() == [0, 0, 0, 0]
+
+
+def test_the_gates_change_no_value(tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "lm")
     batch = batch_for(learner)
     losses = learner(**batch)
     with torch.no_grad():

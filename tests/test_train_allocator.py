@@ -304,8 +304,16 @@ def test_a_run_is_not_resumed_from_another_allocator(train, base, tmp_path):
     with pytest.raises(SystemExit, match=f"{began} has another arrcoc than the run in {out} began with"):
         train_allocator.main(resume)
     began.write_bytes(held)
-    train_allocator.main(resume)
+    written = train_allocator.main(resume)
     assert metrics(out)[-1]["step"] == 3
+    # a run that is over writes what it trained and what the file held, so that this must be what it was, too
+    held, done = began.read_bytes(), load_file(written)
+    save_allocator(model, began)
+    with pytest.raises(SystemExit, match="has another arrcoc than the run"):
+        train_allocator.main(resume)
+    assert all(torch.equal(tensor, done[name]) for name, tensor in load_file(written).items())
+    began.write_bytes(held)
+    assert all(torch.equal(tensor, done[name]) for name, tensor in load_file(train_allocator.main(resume)).items())
 
 
 def test_the_fingerprint_of_data_is_of_their_pages_texts_and_boxes_in_order():

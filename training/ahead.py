@@ -6,6 +6,7 @@ different to stage 2.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from random import Random
@@ -18,10 +19,11 @@ from arrcoc.looking import Glance, choose_to_encode, with_contrast
 from arrcoc.placement import merged_grids
 from training.language_pass import full_pass, prefixed, rows_alone
 from training.scorers import Scored, blind_query, encode_once
-from training.signals import evidence_target, restoring_loss
+from training.signals import needed_target, restoring_loss
 
 PARTS = (0.25, 0.5)  # of its cells: how much of a page that is encoded in part
 AUTO = 0.25  # of the pages in part: how many are encoded as "auto" chooses, in training
+_TOLD = 4  # GB from which on it is told what pages take
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,31 +93,56 @@ def encode_ahead(
     model,
     collator,
     source,
-    pages: int,
+    pages: int | range,
     quiet: bool = False,
     unmarked_alone: bool = False,
     parts: int = 0,
     auto: float = AUTO,
     restore: bool = False,
+    blind: bool = False,
 ) -> list[EncodedPage]:
-    """The first `pages` pages of a source, each with all that the source asks of it, and then up to `parts` times in part: the
-    cells that the model's stage 1 chooses for one of its questions, with whatever else can be asked of these, or, of a share
-    `auto` of these pages, what `encode_ratio="auto"` chooses.
+    """The first `pages` pages of a source, or those of a range, each with all that the source asks of it, and then up to `parts`
+    times in part: the cells that the model's stage 1 chooses for one of its questions, with whatever else can be asked of these,
+    or, of a share `auto` of these pages, what `encode_ratio="auto"` chooses.
 
     With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
     those without an evidence box. With `restore` there are pages in part alone, each with what the `whole` page has; else they are
-    restored as the model restores them. The model encodes where it is; pages stay on the CPU, about 0.5 MB for each of 144 cells on
-    the bundled base: the caller says how many fit into memory.
+    restored as the model restores them. With `blind` stage 1 chooses without the question. The model encodes where it is; pages
+    stay on the CPU, about 0.5 MB for each of 144 cells on the bundled base: the caller says how many fit into memory.
     """
     device = model.get_input_embeddings().weight.device
-    numbers = tqdm(range(pages), desc="pages encoded", disable=quiet)
+    numbers = tqdm(pages if isinstance(pages, range) else range(pages), desc="pages encoded", disable=quiet)
     encoded = []
     for number in numbers:
         batch = _on(device, collator(source.page(number), number))
         whole = _encoded(model, batch, unmarked_alone)
-        pages_in_part = _in_part(model, batch, whole, Random(f"parts {collator.seed} {number}"), parts, auto, restore)
+        random = Random(f"parts {collator.seed} {number}")
+        pages_in_part = _in_part(model, batch, whole, random, parts, auto, restore, blind)
         encoded += [page.to("cpu") for page in (*([] if restore else [whole]), *pages_in_part)]
+        if number == numbers.iterable[0]:
+            _tell_memory(encoded, len(numbers.iterable))
     return encoded
+
+
+def own_pages(pages: int, rank: int, processes: int) -> range:
+    """Which of `pages` pages process `rank` of several encodes and trains on. `SystemExit` where there are fewer than processes."""
+    if pages < processes:
+        raise SystemExit(f"error: --ahead has {pages} pages for {processes} processes; encode one for each at least")
+    return range(pages * rank // processes, pages * (rank + 1) // processes)
+
+
+def _tell_memory(first: list[EncodedPage], pages: int) -> None:
+    whole = sum(map(_bytes, first)) * pages / 2**30
+    if whole > _TOLD:
+        print(f"--ahead: {pages} pages take about {whole:.0f} GB of this process's memory", file=sys.stderr)
+
+
+def _bytes(value) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, list):
+        return sum(map(_bytes, value))
+    return sum(_bytes(getattr(value, field.name)) for field in fields(value)) if is_dataclass(value) else 0
 
 
 def _on(device, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -148,7 +175,7 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
 
 
 def _in_part(
-    model, batch, page: EncodedPage, random: Random, parts: int, auto: float, restore: bool
+    model, batch, page: EncodedPage, random: Random, parts: int, auto: float, restore: bool, blind: bool = False
 ) -> list[EncodedPage]:
     layer, ids, mask = model.model.arrcoc, page.query_input_ids, page.query_attention_mask
     chosen = random.sample(range(len(ids)), min(parts, len(ids)))
@@ -157,7 +184,8 @@ def _in_part(
     grid_thw = batch["image_grid_thw"][:1]
     pixels = batch["pixel_values"][: int(grid_thw.prod())]
     glance = with_contrast(page.glance, pixels, page.grid[1:])
-    rated = layer.rate(glance, model.get_input_embeddings()(ids[chosen]), mask[chosen])
+    asked = blind_query(model, len(chosen), ids.device) if blind else (ids[chosen], mask[chosen])
+    rated = layer.rate(glance, model.get_input_embeddings()(asked[0]), asked[1].bool())
     found = []
     for row, early in zip(chosen, rated.early, strict=True):
         ratio = "auto" if auto and random.random() < auto else random.uniform(*PARTS)
@@ -179,7 +207,7 @@ def _in_part(
 
 def _answerable(page: EncodedPage, cells: torch.Tensor, row: int) -> list[int]:
     """The questions that need none but these cells, and that of `row`, if any of its evidence is among them."""
-    needs = torch.stack([evidence_target(both) for both in torch.maximum(page.evidence, page.context)])
+    needs = torch.stack([needed_target(*both) for both in zip(page.evidence, page.context, strict=True)])
     inside = needs[:, cells].sum(-1)
     rows = [other for other, need in enumerate(needs.sum(-1)) if 0 < need == inside[other]]
     seen = page.evidence[row, cells].any() or not page.evidence[row].any()

@@ -190,11 +190,21 @@ class AllocatorBatches(IterableDataset):
         batch_size: examples of one process.
         start: batches of this process to leave out: a resumed run begins where it stopped, without drawing them again.
         rank, processes: batch `s` of process `r` is number `s * processes + r` of all.
+        own_source: whether the source is this process's alone, which then goes over all of it.
     """
 
-    def __init__(self, source, collator, batch_size: int, start: int = 0, rank: int = 0, processes: int = 1):
+    def __init__(
+        self,
+        source,
+        collator,
+        batch_size: int,
+        start: int = 0,
+        rank: int = 0,
+        processes: int = 1,
+        own_source: bool = False,
+    ):
         self.source, self.collator, self.batch_size = source, collator, batch_size
-        self.start, self.rank, self.processes = start, rank, processes
+        self.start, self.rank, self.processes, self.own_source = start, rank, processes, own_source
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         worker = get_worker_info()
@@ -202,7 +212,7 @@ class AllocatorBatches(IterableDataset):
         step += self.start
         while True:
             number = step * self.processes + self.rank
-            first = number * self.batch_size
+            first = (step if self.own_source else number) * self.batch_size
             examples = [self.source.example(index) for index in range(first, first + self.batch_size)]
             yield self.collator(examples, number)
             step += stride

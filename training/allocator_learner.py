@@ -175,7 +175,7 @@ class AllocatorLearner(nn.Module):
         """What gives the loss of each signal that needs the scores of one image alone."""
         value, temperature = image.value, image.temperature
         target = signals.evidence_target(cells)
-        both = signals.evidence_target(torch.maximum(cells, context))
+        both = signals.needed_target(cells, context)
         losses = {
             "evidence": lambda: signals.evidence_loss(value, temperature, target),
             "mass": lambda: signals.mass_loss(value, temperature, target),

@@ -128,11 +128,13 @@ class AllocatorTrainer(Trainer):
         source: has `example(index)`.
         collator: `AllocatorCollator`.
         gate_factor: learning rate of gates (scalars that start at zero, behind which everything else waits) over the rest's.
+        own_source: whether the source holds what this process alone trains on, and others hold the rest.
     """
 
-    def __init__(self, learner, args, source, collator, gate_factor: float = 10.0):
+    def __init__(self, learner, args, source, collator, gate_factor: float = 10.0, own_source: bool = False):
         super().__init__(model=learner, args=args, callbacks=[FiniteGradients()])
         self.learner, self.source, self.collator, self.gate_factor = learner, source, collator, gate_factor
+        self.own_source = own_source
         self.model_accepts_loss_kwargs = False  # forward's keyword arguments are the batch
         self.start_step = 0
         self._sums: dict[str, list] = {}
@@ -154,6 +156,7 @@ class AllocatorTrainer(Trainer):
             start=self.start_step * args.gradient_accumulation_steps,
             rank=args.process_index,
             processes=args.world_size,
+            own_source=self.own_source,
         )
         # A generator of its own: starting to read must not move the random state that a resumed run has restored.
         own = torch.Generator().manual_seed(args.seed)

@@ -81,6 +81,11 @@ def evidence_target(covered: torch.Tensor) -> torch.Tensor:
     return ((covered >= threshold) & (covered > 0)).to(covered.dtype)
 
 
+def needed_target(evidence: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    """(cells,) 1 for each cell that the evidence touches or what it is found by does, from the covered shares of each."""
+    return torch.maximum(evidence_target(evidence), evidence_target(context))
+
+
 def evidence_loss(value: torch.Tensor, temperature: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:
     """Dice + 0.1 BCE between the soft top-k of the scores and the evidence, K the number of evidence cells.
 

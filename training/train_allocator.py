@@ -22,7 +22,7 @@ from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation.dials import parse_dials
 from evaluation.records import add_tensors, data_fingerprint
 from training.adapt import adapt, merged, tuned_tensors
-from training.ahead import PageCollator, encode_ahead
+from training.ahead import PageCollator, encode_ahead, own_pages
 from training.allocator import load_allocator, load_baseline, save_allocator, save_baseline, write_tensors
 from training.allocator_batches import AllocatorCollator, ListSource, MixedSource, PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
@@ -226,10 +226,11 @@ def main(arguments: list[str] | None = None) -> Path:
         learner, processor = make_learner(options)
         step, found = read_checkpoint(learner, checkpoint)[1] if checkpoint else 0, fingerprints(source)
         start = _start_fingerprint(learner.scorer)
+        if checkpoint:
+            _check_start(options, start)  # what is not trained is written as the run began with it
         if checkpoint and step < options.steps:
             check_resumable(checkpoint, int(os.environ.get("WORLD_SIZE", 1)))
             _check_data(options, found)
-            _check_start(options, start)
         options.data_fingerprints, options.start_fingerprint = found, start
     except (ValueError, OSError, ImportError, StrictDataclassError) as error:
         raise SystemExit(f"error: {error}") from error
@@ -243,15 +244,25 @@ def main(arguments: list[str] | None = None) -> Path:
         unmarked_alone = "distill_attention" not in learner.weights
         count = _pages_ahead(source, options)
         restoring = "restored" in learner.weights
+        mine = own_pages(count, settings.process_index, settings.world_size)
+        blind = options.scorer == "query_blind"
         pages = encode_ahead(
-            learner.model, collator, source, count, options.quiet, unmarked_alone, options.parts, restore=restoring
+            learner.model,
+            collator,
+            source,
+            mine,
+            options.quiet,
+            unmarked_alone,
+            options.parts,
+            restore=restoring,
+            blind=blind,
         )
         if not pages:
             raise SystemExit("error: --signals restored: no page could be encoded in part; pass pages of more cells")
         asked = sum(len(page.evidence) for page in pages) / len(pages)
         settings.per_device_train_batch_size = max(1, round(options.batch_size / asked))
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
-    trainer = AllocatorTrainer(learner, settings, source, collator, options.gate_factor)
+    trainer = AllocatorTrainer(learner, settings, source, collator, options.gate_factor, bool(options.ahead))
     if done:  # the checkpoint is the result
         restore(learner, checkpoint)
     else:

@@ -20,37 +20,13 @@ from tqdm import tqdm
 
 from training import parallel
 from training.base_model import HEADS, build_model, export
+from training.base_options import KEPT, parse, read_state
 from training.batches import make_batch
 from training.curriculum import STAGES, Stage
-from training.run_folder import OPTIONS, STATE, cut_after
+from training.run_folder import STATE, cut_after
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
-from training.stream import MOST_PROCESSES, Batches
-
-# Options that a resumed run goes on with as it began, where its command line does not say.
-_KEPT = (
-    "seed", "batch_size", "learning_rate", "warmup", "cooldown", "processes", "workers", "evaluate_every", "evaluate_pages",
-    "save_every", "compile", "float32",
-)  # fmt: skip
-
-
-def _read_state(path: Path, device: torch.device | str = "cpu") -> dict:
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist, nothing to resume; start without --resume")
-    try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # torch raises whatever unpickling meets: EOFError, IndexError, UnpicklingError
-        raise ValueError(
-            f"{path} can't be read ({type(error).__name__}); it is cut off or no state of a run"
-        ) from error
-
-
-def _began(out: Path) -> dict:
-    # nothing for a state of older code, or where `Trainer.load` will say what is wrong
-    try:
-        return _read_state(out / STATE).get("options", {})
-    except (OSError, ValueError):
-        return {}
+from training.stream import Batches
 
 
 class Trainer:
@@ -90,12 +66,12 @@ class Trainer:
         return {
             "model": self.model.state_dict(), "glyph_head": self.glyph_head.state_dict(),
             "optimizer": self.optimizer.state_dict(), "step": self.step, "stage": self.stage,
-            "cooling_since": self.cooling_since, "options": {name: getattr(self.options, name) for name in _KEPT},
+            "cooling_since": self.cooling_since, "options": {name: getattr(self.options, name) for name in KEPT},
         }  # fmt: skip
 
     def load(self, path: Path) -> None:
         """Continues from a state file. `FileNotFoundError` says how to begin where there is none."""
-        saved = _read_state(path, self.device)
+        saved = read_state(path, self.device)
         self.model.load_state_dict(saved["model"])
         self.glyph_head.load_state_dict(saved["glyph_head"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -169,11 +145,11 @@ class Trainer:
         }  # fmt: skip
 
     def evaluate(self, pages: int) -> float:
-        """Share of about that many held-out questions of this stage answered exactly (or letters read), over all its grids."""
+        """Share of about that many held-out questions of this stage answered exactly (or letters read), its grids in turn."""
         # neither eval() nor no_grad(): nothing here differs in training, and compiled layers would be compiled again
         size, scores, stage = 16, [], self.stages[self.stage]
         for index in range(self.rank, max(self.processes, pages // size), self.processes):
-            batch = make_batch(stage, "held_out", index, size)
+            batch = make_batch(stage, "held_out", index, size, *stage.grids[index % len(stage.grids)])
             if stage.letters_only:
                 scores.append(letters_read(self.model, self.glyph_head, batch, self.dtype))
             else:
@@ -236,68 +212,6 @@ def _batches(trainer: Trainer):
     own = options.batch_size // trainer.processes
     source = Batches(trainer.stages[trainer.stage], options.seed, trainer.step, own, trainer.rank)
     return iter(DataLoader(source, batch_size=None, num_workers=options.workers))
-
-
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; with --resume, what it leaves out is as the run began."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/base"), help="folder for state, metrics and export")
-    parser.add_argument("--resume", action="store_true", help="go on from state.pt under --out")
-    parser.add_argument("--begin", type=Path, help="begin from this folder's weights, such as checkpoints/arrcoc-small")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch-size", type=int, default=64, help="pages per step, of all processes together")
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--warmup", type=int, default=50, help="steps")
-    parser.add_argument("--cooldown", type=int, default=400, help="steps of falling learning rate at the end")
-    parser.add_argument("--minutes", type=float, help="begin the cool-down after that many minutes of this run")
-    parser.add_argument(
-        "--stage", choices=[stage.name for stage in STAGES], help="go to that stage, whatever the score"
-    )
-    parser.add_argument("--steps", type=int, help="stop after that many steps of this run, whatever the stage")
-    parser.add_argument("--processes", type=int, default=1, help="that train together, one thread each is best")
-    parser.add_argument("--workers", type=int, default=0, help="processes that draw pages beside training")
-    parser.add_argument("--evaluate-every", type=int, default=50, help="steps")
-    parser.add_argument("--evaluate-pages", type=int, default=128)
-    parser.add_argument("--save-every", type=int, default=100, help="steps")
-    parser.add_argument(
-        "--compile", action="store_true", help="batched attention and compiled layers: twice as fast on a CPU"
-    )
-    parser.add_argument("--float32", action="store_true", help="not bfloat16, which some CPUs only imitate, slowly")
-    parser.add_argument("--smoke", action="store_true", help="four small steps, to see that everything runs")
-    options = parser.parse_args(arguments)
-    if options.resume:
-        parser.set_defaults(**_began(options.out))
-        options = parser.parse_args(arguments)
-    if options.smoke:
-        options.batch_size, options.steps, options.workers = 4, options.steps or 4, 0
-        options.evaluate_every, options.evaluate_pages, options.warmup = 2, 4, 2
-    if (reason := _refused(options)) is not None:
-        parser.error(reason)
-    return options
-
-
-def _refused(options: argparse.Namespace) -> str | None:
-    # asked before a process is started or a file is written
-    least = dict.fromkeys(("processes", "steps", "evaluate_every", "evaluate_pages", "save_every", "batch_size"), 1)
-    for name, low in (least | {"warmup": 1, "cooldown": 1, "workers": 0, "seed": 0}).items():
-        value = getattr(options, name)
-        if value is not None and value < low:
-            return f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on"
-    if not 0 < options.learning_rate < math.inf:
-        return f"--learning-rate {options.learning_rate}: pass a finite number above 0"
-    if options.processes > MOST_PROCESSES:
-        return f"--processes {options.processes} would show some pages twice; pass at most {MOST_PROCESSES}"
-    if options.batch_size < options.processes:
-        return f"--batch-size {options.batch_size} gives {options.processes} processes less than a page each; pass a larger one"
-    if options.begin and options.resume:
-        return "--begin starts from a model's weights, --resume goes on from a run's own; pass one of them"
-    if options.out.exists() and not options.out.is_dir():
-        return f"--out {options.out} is a file; pass a folder"
-    if (options.out / STATE).exists() and not options.resume:
-        return f"{options.out} holds the state of an earlier run; pass --resume, or another --out"
-    if (options.out / OPTIONS).exists():
-        return f"{options.out} holds a run of training.train_allocator; pass another --out"
-    return None
 
 
 def prepare(arguments: list[str] | None = None) -> tuple[Trainer, list[subprocess.Popen]]:

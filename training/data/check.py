@@ -26,6 +26,11 @@ _MARKS = {  # those of Qwen-VL's prompts
     "<|im_start|>": "begins a turn",
     "<|im_end|>": "ends a turn",
 }
+# what the parts of folders and of Hub datasets are called, the first there is of them is taken; `datasets` knows them, too
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "held_out": ("held_out", "validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation"),
+}
 _OTHER_WORDS = ("content", "contents", "contest")  # as like `context` as its misspellings are
 _OTHER_NAMES = {
     "file_name": ("filename", "file", "image", "image_path", "path", "picture"),
@@ -122,15 +127,15 @@ def check_columns(record: Mapping, place: str, problems: Problems, required: Ite
             problems.add(place, "missing column", f"there is no {name!r}; {hint}")
             complete = False
     for name in OPTIONAL:
-        misnamed = _misnamed(name, unknown)
-        if name not in record and misnamed is not None:
+        other = misnamed(name, unknown)
+        if name not in record and other is not None:
             hint = ", with boxes as [left, top, right, bottom] in pixels" if name in _OTHER_NAMES else ""
-            problems.add(place, "misnamed column", f"{misnamed!r} seems to be {name!r}; rename it{hint}")
+            problems.add(place, "misnamed column", f"{other!r} seems to be {name!r}; rename it{hint}")
             complete = False
     return complete
 
 
-def _misnamed(name: str, unknown: Iterable[str]) -> str | None:
+def misnamed(name: str, unknown: Iterable[str]) -> str | None:
     """The column that is `name` under one of its other names or but for a slip, or None."""
     lowered = {column.lower().strip(): column for column in unknown}
     for other in _OTHER_NAMES.get(name, ()):

@@ -25,13 +25,14 @@ _ENOUGH = 40  # phrases for the labels of a page
 _ORDERS = (*["above"] * 4, *["below"] * 4, "before")  # where a tile's label stands, or that its value stands before it
 
 
-def varied(content: Content, phrases: Sequence[str], random: Random) -> Content:
-    """The content with `phrases` as labels, with texts in capitals, and asked as other people would, each of it on some pages."""
+def varied(content: Content, phrases: Sequence[str], random: Random, split: str = "train") -> Content:
+    """The content with `phrases` as labels, with texts in capitals, and asked as other people would, each of it on some pages; what
+    stands around a question is of the split."""
     if len(phrases) > _ENOUGH and random.random() < 0.6:
         content = _relabelled(content, phrases, random)
     content = _recased(content, random)
     labels = _labels(content)
-    return replace(content, questions=[_reworded(one, labels, random) for one in content.questions])
+    return replace(content, questions=[_reworded(one, labels, random, split) for one in content.questions])
 
 
 def _labels(content: Content) -> list[Text]:
@@ -73,14 +74,14 @@ def _exchanged(content: Content, new: dict[Text, Text]) -> Content:
     return Content(content.family, new.get(content.title, content.title), blocks, asked)
 
 
-def _reworded(one: Asking, labels: Sequence[Text], random: Random) -> Asking:
+def _reworded(one: Asking, labels: Sequence[Text], random: Random, split: str) -> Asking:
     question, name = one.question, one.named[0].text.rstrip(":") if one.named else ""
     draw = random.random()
     if draw < 0.4 and len(one.named) == 1 and one.named[0] in labels:
         name = random.choice((name, name.lower(), name.lower(), name.capitalize(), name.title()))
         question = random.choice(_OF_LABELS).format(l=name)
     elif draw < 0.6:
-        question = put_around(question, random.choice(AROUND["train"]), random)
+        question = put_around(question, random.choice(AROUND[split]), random)
     start = question.lower().find(name.lower()) if name else -1
     if start >= 0 and random.random() < 0.2:
         said = question[start : start + len(name)]

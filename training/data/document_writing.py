@@ -209,10 +209,11 @@ class _Writer:
         if kind in ("amount", "time") and self.random.random() < 0.5:
             further = [self.values.make(self.random.choice(("small", "word", "code"))) for _ in names]
         pairs = self._rows(names, shown, _OF_LISTS[way], further)
-        if further is None and kind in ("amount", "number", "percent"):
-            self._ask_ends(pairs)
         amounts = numbers_in(shown)
-        if kind == "amount" and amounts and self.content.family == LIST and self.random.random() < 0.5:
+        summed = kind == "amount" and amounts and self.content.family == LIST and self.random.random() < 0.5
+        if further is None and kind in ("amount", "number", "percent") and not summed:
+            self._ask_ends(pairs)
+        if summed:
             label = Text(self.random.choice(("Total", "TOTAL", "Sum", "Amount due")), True)
             total = Text(self.values.amount(sum(amounts)), True)
             self.content.blocks[-1].lines.append((label, total))

@@ -44,7 +44,7 @@ class _Drawing:
         rows = self.page_cells[0] * CELL // _SIZES[0]
         content = make_content(random, self.tables, self.phrases, max(random.randint(3, rows), random.randint(3, rows)))
         if self.varied:
-            content = varied_content(content, self.phrases, random)
+            content = varied_content(content, self.phrases, random, self.split)
         style = self._style(random, content)
         return content, Page(content, style, room_of(self.page_cells, style), random, self.varied)
 

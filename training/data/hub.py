@@ -1,6 +1,7 @@
 """Datasets of the Hugging Face Hub, by name, with a column mapping."""
 
 import importlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ from PIL import Image, UnidentifiedImageError
 from arrcoc.picture import to_rgb
 from training.data.check import (
     OPTIONAL,
+    SPLIT_NAMES,
     DataError,
     Duplicates,
     Problems,
     check_boxes,
     check_record,
+    misnamed,
     near_name,
     picture_size,
     tell_taken,
@@ -25,7 +28,6 @@ from training.data.check import (
 from training.data.examples import Example, Examples
 
 _REQUIRED = ("image", "question", "answers")
-_SPLITS = {"train": ("train",), "held_out": ("validation", "test", "held_out", "dev", "val")}
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ def load_hub(
         name: repository id, or a local folder, as `datasets.load_dataset` takes it.
         columns: which column is `image`, `question`, `answers`, `evidence`, `context` and `family`; by default the one of the
             same name.
-        split: the dataset's own name of a split; "held_out" takes validation or test, whichever there is first.
+        split: the dataset's own name of a split; "train" and "held_out" take what folders
+            of images call so (`load_imagefolder`), whichever there is first.
         streaming: read rows as they are needed, without a download; `limit` takes the first rows then, and has to be given.
         seed: of the choice that `limit` makes without streaming.
 
@@ -88,7 +91,7 @@ def load_hub(
     if limit is not None and not streaming and limit < len(rows):
         order = Random(seed).sample(order, len(rows))
     numbered = ((index, rows[index]) for index in order) if not streaming else enumerate(rows)
-    kept, pictures = [], {}  # rows of one picture share it: what is asked of it is grouped by that
+    kept, pictures, sizes = [], {}, {}  # rows of one picture share it: what is asked of it is grouped by that
     for index, row in _read(numbered, name):
         if limit is not None and len(kept) == limit:
             break
@@ -97,9 +100,10 @@ def load_hub(
         picture = pictures.get(shown) or (
             _HeldPicture(value) if streaming else _RowPicture(rows, index, chosen["image"])
         )
-        example = _checked(row, chosen, picture, shown, f"{problems.source}:row {index}", problems, duplicates)
+        size = sizes.get(shown) or picture_size(picture)
+        example = _checked(row, chosen, picture, size, shown, f"{problems.source}:row {index}", problems, duplicates)
         if example is not None:
-            pictures[shown] = picture
+            pictures[shown], sizes[shown] = picture, size
             kept.append((index, example))
     left_out = problems.settle(len(kept), skip_bad)
     return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
@@ -108,7 +112,7 @@ def load_hub(
 def hub_splits(name: str, config: str | None = None, revision: str | None = None) -> dict[str, list[str]]:
     """What a dataset calls its parts of "train" and of "held_out", the one that is taken first. Errors as `load_hub`."""
     parts = _parts(name, config, revision, streaming=True)
-    return {split: [part for part in names if part in parts] for split, names in _SPLITS.items()}
+    return {split: [part for part in names if part in parts] for split, names in SPLIT_NAMES.items()}
 
 
 def _parts(name: str, config: str | None, revision: str | None, streaming: bool) -> Mapping:
@@ -124,7 +128,7 @@ def _parts(name: str, config: str | None, revision: str | None, streaming: bool)
 def _open(name: str, split: str, config: str | None, revision: str | None, streaming: bool):
     """The rows of a split, whose columns are known, and the name that the dataset has for it."""
     parts = _parts(name, config, revision, streaming)
-    found = [wanted for wanted in dict.fromkeys((split, *_SPLITS.get(split, ()))) if wanted in parts]
+    found = [wanted for wanted in dict.fromkeys((split, *SPLIT_NAMES.get(split, ()))) if wanted in parts]
     if not found:
         raise DataError(
             f"the dataset {name!r} has no split {split!r}; it has {', '.join(parts)}: pass one of them as split"
@@ -167,6 +171,12 @@ def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, st
             lacking.append(f"no column {column!r} for {field}" + (f" (is it {field}={near}?)" if near else ""))
     if lacking:
         raise DataError(f"the dataset {name!r} has {'; '.join(lacking)}. Its columns are {', '.join(present)}")
+    unused = [column for column in present if column not in chosen.values()]
+    for field in OPTIONAL:
+        other = None if field in chosen else misnamed(field, unused)
+        if other:  # a dataset has columns of its own, so that this is no mistake for certain
+            boxes = "" if field == "family" else " with boxes as [left, top, right, bottom] in pixels"
+            print(f"hub:{name}: {other!r} is not used; if it is {field}{boxes}, add &{field}={other}", file=sys.stderr)
     return chosen
 
 
@@ -209,11 +219,17 @@ def _decode(value) -> Image.Image:
 
 
 def _checked(
-    row: Mapping, chosen: Mapping[str, str], picture, shown: str, place: str, problems: Problems, duplicates: Duplicates
+    row: Mapping,
+    chosen: Mapping[str, str],
+    picture,
+    size,
+    shown: str,
+    place: str,
+    problems: Problems,
+    duplicates: Duplicates,
 ) -> Example | None:
     record = {field: row[column] for field, column in chosen.items() if field != "image"}
     fields = check_record(record, place, problems)
-    size = picture_size(picture)
     if isinstance(size, str):
         problems.add(place, "unreadable picture", size)
     elif (

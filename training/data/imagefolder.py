@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from training.data.check import (
     OPTIONAL,
+    SPLIT_NAMES,
     DataError,
     Duplicates,
     Problems,
@@ -27,10 +28,6 @@ from training.data.examples import Example, Examples
 
 COLUMNS = ("file_name", "question", "answers")
 _METADATA = ("metadata.jsonl", "metadata.csv")
-_SPLIT_FOLDERS = {  # in any case; the names that `datasets` knows, and our own
-    "train": ("train", "training"),
-    "held_out": ("held_out", "validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation"),
-}
 
 
 def load_imagefolder(
@@ -76,10 +73,10 @@ def load_imagefolder(
 
 def split_folders(folder: Path) -> dict[str, list[str]]:
     """The sub-folders of "train" and of "held_out", the one that is taken first. `DataError` if two are the same one."""
-    known = {name: place for names in _SPLIT_FOLDERS.values() for place, name in enumerate(names)}
+    known = {name: place for names in SPLIT_NAMES.values() for place, name in enumerate(names)}
     below = sorted(path.name for path in folder.iterdir() if path.name.lower() in known and path.is_dir())
     below.sort(key=lambda name: known[name.lower()])
-    found = {split: [name for name in below if name.lower() in names] for split, names in _SPLIT_FOLDERS.items()}
+    found = {split: [name for name in below if name.lower() in names] for split, names in SPLIT_NAMES.items()}
     for split, (first, *others) in ((split, names) for split, names in found.items() if names):
         if others and (split == "train" or others[0].lower() == first.lower()):
             raise DataError(f"{folder} has {first} and {others[0]} for split={split!r}; make one folder of them")
@@ -94,12 +91,12 @@ def _wanted_first(folder: Path, split: str | None) -> list[str]:
         return []
     found = split_folders(folder)
     every = [name for names in found.values() for name in names]
-    if split not in (*_SPLIT_FOLDERS, *every):
-        raise ValueError(f"split={split!r} is not one of {', '.join(dict.fromkeys([*_SPLIT_FOLDERS, *every]))}")
+    if split not in (*SPLIT_NAMES, *every):
+        raise ValueError(f"split={split!r} is not one of {', '.join(dict.fromkeys([*SPLIT_NAMES, *every]))}")
     wanted = found[split][:1] if split in found else [split]
     tell_taken(folder, split, found.get(split, wanted))
     if every and not wanted:
-        raise DataError(f"{folder} has no folder {' or '.join(_SPLIT_FOLDERS[split])} for split={split!r}")
+        raise DataError(f"{folder} has no folder {' or '.join(SPLIT_NAMES[split])} for split={split!r}")
     return wanted + [name for name in every if name not in wanted]
 
 
