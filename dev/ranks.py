@@ -5,6 +5,7 @@ runs of training are compared.
     python -m dev.ranks --early ...           # stage 1, at 25, 30, 35 and 40% of the cells
     python -m dev.ranks --blind ...           # files of --scorer query_blind
     python -m dev.ranks --data SPEC=LIMIT ... # other data than these
+    python -m dev.ranks --parts ...           # with each part of the allocator taken out, without training anew
 
 Prints percent kept at 5, 10 and 25% of the cells, of real tables, of the world and of its tables and charts, then the same of pages
 whose tower saw a quarter to a half of the cells, where only what was encoded counts. The pages are held out, drawn from another
@@ -14,15 +15,18 @@ stage 1's choice.
 """
 
 import argparse
+import contextlib
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 import torch
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from dev.study import PARTS
+from evaluation.dials import parse_dials
 from training.ahead import EncodedPage, encode_ahead, page_scores
 from training.allocator import allocator_dials, load_allocator
 from training.allocator_batches import AllocatorCollator, PictureSource
@@ -37,6 +41,29 @@ TABLES = {
     "real tables, written": ("wikitables:{}?page=12x16&questions=human", 200),
     "real tables, look-ups": ("wikitables:{}?page=12x16&questions=lookup", 120),
 }
+
+TRAINED = ("without tensions",)  # these are weights that would still act: `dev.study` trains without
+
+
+def taken_out() -> list[str]:
+    """The parts of `dev.study` that can be taken out of a trained allocator."""
+    return [name for name in PARTS if name.startswith("without ") and name not in (*TRAINED, "without coverage floor")]
+
+
+@contextlib.contextmanager
+def without(model, part: str) -> Iterator[bool]:
+    """The model's allocator with a part of `dev.study` taken out; gives whether that is the question."""
+    patch, dials = PARTS[part]
+    blind = "query_blind" in dials
+    own = allocator_dials(model.config)
+    model.config.update({} if blind else parse_dials(list(dials)))
+    model.model.arrcoc.follow(model.config)
+    try:
+        with patch():
+            yield blind
+    finally:
+        model.config.update(own)
+        model.model.arrcoc.follow(model.config)
 
 
 def kept(model, page: EncodedPage, early: bool, blind: bool) -> list[list[float]]:
@@ -88,7 +115,10 @@ def main() -> None:
     parser.add_argument(
         "--blind", action="store_true", help="the files are those of query_blind, which is asked nothing"
     )
+    parser.add_argument("--parts", action="store_true", help="take each part out, and none of them")
     options = parser.parse_args()
+    if options.parts and (options.early or options.blind):
+        parser.error("--parts is of stage 2 with the question; leave --early and --blind out")
     scorer = "query_blind" if options.blind else "arrcoc"
     processor = ARRCOCProcessor.from_pretrained(options.model)
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32).eval()
@@ -110,16 +140,20 @@ def main() -> None:
         model.config.update(dials)  # a file brings its own
         if allocator != "bundled":
             load_allocator(model, allocator, scorer=scorer)
-        found = defaultdict(list)
-        for name, encoded in pages.items():
-            for page in encoded:
-                found[name + (", in part" if page.cells is not None else "")] += kept(
-                    model, page, options.early, options.blind
-                )
-        print(allocator)
-        for name, rows in sorted(found.items()):
-            means = [100 * statistics.fmean(column) for column in zip(*rows, strict=True)]
-            print(f"  {name:32} {' / '.join(f'{mean:.1f}' for mean in means)}   ({len(rows)} questions)", flush=True)
+        for part in ("all", *(taken_out() if options.parts else ())):
+            with without(model, part) as blind:
+                print(allocator if part == "all" else f"{allocator}, {part}")
+                _print(model, pages, options.early, options.blind or blind)
+
+
+def _print(model, pages: dict[str, list[EncodedPage]], early: bool, blind: bool) -> None:
+    found = defaultdict(list)
+    for name, encoded in pages.items():
+        for page in encoded:
+            found[name + (", in part" if page.cells is not None else "")] += kept(model, page, early, blind)
+    for name, rows in sorted(found.items()):
+        means = [100 * statistics.fmean(column) for column in zip(*rows, strict=True)]
+        print(f"  {name:32} {' / '.join(f'{mean:.1f}' for mean in means)}   ({len(rows)} questions)", flush=True)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,39 @@ def test_an_allocator_is_compared_with_the_models_own(checkpoint, tmp_path, monk
     assert all(line.startswith("  world:one_field?grids=8x8") for rows in found.values() for line in rows)
 
 
+def test_parts_are_taken_out_one_after_another(checkpoint, monkeypatch, capsys):
+    call = ["ranks", "bundled", "--model", str(checkpoint), "--data", "world:table?grids=8x8=12"]
+    monkeypatch.setattr(sys, "argv", [*call, "--parts"])
+    ranks.main()
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line for line in lines if not line.startswith(" ")]
+    assert titles == ["bundled", *(f"bundled, {part}" for part in ranks.taken_out())]
+    assert "bundled, without words looked for" in titles
+    assert not any("tensions" in title or "with " in title.replace("without ", "") for title in titles)
+    monkeypatch.setattr(sys, "argv", [*call, "--parts", "--early"])
+    with pytest.raises(SystemExit):
+        ranks.main()
+
+
+def test_what_is_taken_out_is_put_back(checkpoint):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    processor = ARRCOCProcessor.from_pretrained(checkpoint)
+    examples = load_examples("world:table?grids=8x8&questions=6", "held_out", 3, 6)
+    page = ranks.pages_of(model, processor, examples, 3, 0)[0]
+
+    def scores(blind=False):
+        with torch.no_grad():
+            budgets = torch.full((len(page.evidence),), 6)
+            return torch.stack([one.value for one in ranks.page_scores(model, page, budgets, blind=blind)])
+
+    plain = scores()
+    for part in ranks.taken_out():
+        with ranks.without(model, part) as blind:
+            assert blind == (part == "without the question")
+            assert not torch.allclose(scores(blind), plain), part
+        assert torch.equal(scores(), plain), part
+
+
 @pytest.mark.parametrize("data", ["runs/pages", "runs/pages=few", "=3"])
 def test_data_without_a_limit_is_refused(data, checkpoint, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["ranks", "bundled", "--model", str(checkpoint), "--data", data])
