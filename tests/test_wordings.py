@@ -1,14 +1,27 @@
 """Questions in other words: `reworded`."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 
 from tests.small_archive import archive_files, tar_of
+from training.batches import IGNORED, make_batch
+from training.curriculum import STAGES
 from training.data import DataError, WorldSource, load_examples
 from training.data.table_lookups import words_of
-from training.data.wordings import AROUND, find_question, lookup_question, put_around, spoken, world_question
+from training.tokenizer import build_tokenizer
+from training.world.wordings import (
+    AROUND,
+    INSTRUCTIONS,
+    find_question,
+    lookup_question,
+    put_around,
+    spoken,
+    world_question,
+)
 
 SPLITS = ("train", "held_out")
 # a question of each way in which the world asks, and what any other wording has to name
@@ -83,6 +96,23 @@ def test_tables_are_asked_in_other_words(small):
         for a, b in zip(plain, reworded, strict=True):
             if a.family == "table_find":
                 assert words_of(a.answers[0]) in words_of(b.question)
+
+
+def test_the_language_stage_asks_in_other_words_and_says_how_to_answer():
+    stage = next(stage for stage in STAGES if stage.name == "language")
+    for split in SPLITS:
+        plain, put = (
+            make_batch(replace(stage, reworded=share), split, 5, 48, (8, 8)) for share in (0.0, stage.reworded)
+        )
+        assert torch.equal(plain.images, put.images)
+        assert plain.labels[plain.labels != IGNORED].tolist() == put.labels[put.labels != IGNORED].tolist()
+        assert torch.equal(plain.pointers, put.pointers)
+        same = (plain.asked == put.asked).all(-1).float().mean()
+        assert same > 0.9, "a question in other words asks by the same names, or by another word for one"
+        texts = build_tokenizer().batch_decode(put.input_ids)
+        told = [any(said in text for said in INSTRUCTIONS[split]) for text in texts]
+        assert 0.1 < sum(told) / len(told) < 0.7
+        assert not any(said in text for text in texts for said in INSTRUCTIONS[SPLITS[split == "train"]])
 
 
 def test_a_look_up_names_the_column_unless_the_value_stands_alone():

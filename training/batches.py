@@ -1,6 +1,7 @@
 """Batches of pages as the model takes them: patches, token ids, labels, and where each character stands."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 
@@ -11,6 +12,7 @@ from training.base_model import CELL, MERGE, PATCH, TEMPORAL_PATCH
 from training.tokenizer import build_tokenizer
 from training.world import Page, Question, make_page, words
 from training.world.layout import stable_hash
+from training.world.wordings import instructed, world_question
 
 _KEY_NUMBERS = {name: number for number, name in enumerate(words.KEYS)}
 IGNORED = -100  # a label that the loss leaves out
@@ -169,6 +171,17 @@ def opens_answer(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return begins
 
 
+def _put(questions: Sequence[Question], reworded: float, split: str, seed: int) -> list[Question]:
+    # a share of a page's questions in other words, half of these with how to answer behind them
+    random, put = Random(stable_hash(f"put {split} {seed}")), []
+    for question in questions:
+        if random.random() < reworded:
+            text = world_question(question.text, split, random)
+            question = replace(question, text=instructed(text, split, random) if random.random() < 0.5 else text)
+        put.append(question)
+    return put
+
+
 def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) -> Batch:
     """The batch of `size` pages that belongs to the stage and the seed; its grid is drawn too where it is not given."""
     random = Random(stable_hash(f"batch {split} {seed}"))
@@ -179,8 +192,11 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     for index in range(size):
         style = random.choice(stage.styles_of(cells, shown))
         pages.append(make_page(seed * 1009 + index, split, cells, style, shown))
-    asked = 1 if split == "held_out" else stage.questions
-    conversations = [conversation(shown, list(page.questions[:asked])) for page in pages]
+    count = 1 if split == "held_out" else stage.questions
+    asked = [
+        _put(page.questions[:count], stage.reworded, split, seed * 1009 + index) for index, page in enumerate(pages)
+    ]
+    conversations = [conversation(shown, questions) for questions in asked]
     length = -(-max(len(ids) for ids, _, _ in conversations) // 16) * 16
     pad = _ids("<|endoftext|>")[0]
     input_ids = torch.full((size, length), pad)
@@ -197,5 +213,5 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
         glyphs=stacked([glyph_targets(page, shown) for page in pages]),
         keys=stacked([key_targets(page, shown) for page in pages]),
         pointers=stacked([pointer_targets(points, shown) for _, _, points in conversations]),
-        asked=torch.tensor([asked_names(q.text) for page in pages for q in page.questions[:asked]]), cells=shown,
+        asked=torch.tensor([asked_names(q.text) for questions in asked for q in questions]), cells=shown,
     )  # fmt: skip

@@ -23,6 +23,7 @@ class Stage:
     letters_only: bool = False  # only the vision half learns, from the glyph loss
     learning_rate: float = 1.0  # times the run's
     questions: int = 1  # asked of a page at most
+    reworded: float = 0.0  # the share of questions that are put in other words; see `training.world.wordings`
     # of all batches the share that has cells left out before the vision tower, that has them left out after it, and that has a
     # coarse view beside what is kept; see `training.leaving_out`
     left_out: float = 0.0
@@ -94,5 +95,5 @@ STAGES = (
     Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.5,
           scaled_styles=_LEGIBLE),
     Stage("language", _ASKED, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.2, pruned=0.3, foveated=0.2,
-          language_only=True, scaled_styles=_LEGIBLE),
+          reworded=0.5, language_only=True, scaled_styles=_LEGIBLE),
 )  # fmt: skip

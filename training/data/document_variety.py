@@ -9,7 +9,7 @@ from PIL import ImageFont
 
 from training.data.document_content import Asking, Block, Content, Text
 from training.data.table_style import TableStyle, width_of
-from training.data.wordings import AROUND, put_around
+from training.world.wordings import AROUND, put_around
 
 # ways to ask for what stands at a label; where a page's own wordings say it in a sentence
 _OF_LABELS = (

@@ -19,10 +19,10 @@ from training.data.table_lookups import Find, Lookup, finds, further_lookups, lo
 from training.data.table_page import Plan, TableCell, Task, draw, plan
 from training.data.table_reasoning import reasoned
 from training.data.table_style import TableStyle, covers, pick_style, vary
-from training.data.wordings import find_question, lookup_question, spoken
 from training.world.canvas import CELL
 from training.world.fonts import FURTHER_FONTS, HELD_OUT_FONTS, TRAIN_FONTS
 from training.world.layout import SPLITS, stable_hash
+from training.world.wordings import find_question, lookup_question, spoken
 
 HUMAN, LOOKUP, FIND, REASON = "table_human", "table_lookup", "table_find", "table_reason"  # families
 ASKED = ("human", "lookup", "both")

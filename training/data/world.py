@@ -11,10 +11,10 @@ from training import world
 from training.data.check import near_name
 from training.data.examples import Example, Examples
 from training.data.table_lookups import FIND_QUESTIONS, words_of
-from training.data.wordings import find_question, spoken, world_question
 from training.world import Page, Style
 from training.world.canvas import Box
 from training.world.layout import stable_hash
+from training.world.wordings import find_question, spoken, world_question
 
 GRIDS = ((8, 8), (8, 12), (10, 10), (12, 12))  # (rows, columns) of merged tokens
 _ATTEMPTS = 100  # pages that may come without a question

@@ -22,6 +22,15 @@ AROUND = {
         "{q} (asap)", "going by this picture, {q}", "good morning! {q}",
     ),
 }  # fmt: skip
+# what benchmarks and people put behind a question, to say how to answer it
+INSTRUCTIONS = {
+    "train": (
+        "Answer with a single word.", "Answer in one word.", "Answer briefly.", "Please answer with a word or number only.",
+        "Reply with the value only.", "Answer the question using a single word or phrase.", "Only the answer, please.",
+        "Give a short answer.",
+    ),
+    "held_out": ("Respond with one word or phrase.", "Keep it short.", "Please reply in as few words as you can."),
+}  # fmt: skip
 
 _WORLD: tuple[tuple[Sequence[str], dict[str, Sequence[str]]], ...] = (
     (words.EITHER_QUESTIONS, {
@@ -163,6 +172,13 @@ def world_question(question: str, split: str, random: Random) -> str:
                 question = random.choice(further[split]).format(**names)
                 break
     return spoken(question, split, random)
+
+
+def instructed(question: str, split: str, random: Random) -> str:
+    """The question with how to answer it behind it, in the same line or the next."""
+    between = random.choice((" ", "\n"))
+    ended = question if question[-1] in ".?!" else question + "."
+    return ended + between + random.choice(INSTRUCTIONS[split])
 
 
 def lookup_question(named: dict[str, str], alone: bool, split: str, random: Random) -> str:
