@@ -41,7 +41,7 @@ def suppress_similar(relevance: torch.Tensor, features: torch.Tensor, strength: 
     One pass over all pairs instead of a greedy loop (the form of matrix NMS: Wang et al. 2020, "SOLOv2", section 3.4).
 
     Args:
-        relevance: (N,) float32; cells below 0 are not suppressed further.
+        relevance: (N,) float32; a cell loses of what it has more than the lowest one: only differences between cells count.
         features: (N, C); their cosine similarity after the image's mean is taken off, clamped to [0, 1], is used.
         strength: scalar tensor in [0, 1]. The result is differentiable in it and in `relevance`.
         budget: tokens to choose; only `CANDIDATES_PER_TOKEN` times as many cells are compared.
@@ -55,7 +55,7 @@ def suppress_similar(relevance: torch.Tensor, features: torch.Tensor, strength: 
     similarity = (directions @ directions.T).tril(-1).clamp(0, 1)  # row: the cell, columns: those above it
     nearest = (similarity.amax(-1) / SCORE_STEP).round() * SCORE_STEP
     suppression = torch.zeros_like(relevance).index_copy(0, order, nearest)
-    return relevance - strength * suppression * relevance.clamp_min(0)
+    return relevance - strength * suppression * (relevance - relevance.detach().amin())
 
 
 def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch.Tensor:

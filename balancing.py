@@ -24,11 +24,11 @@ class Balance:
     """What the balancer decided for one image.
 
     Attributes:
-        relevance: (t, h, w) float32, about 0 for a cell that tells nothing.
+        relevance: (t, h, w) float32; only its differences between cells count.
         tensions: (3,) in (-1, 1), in the order of `TENSIONS`; -1 is the first pole of each name.
         temperature: scalar, width of the training gates in relevance.
-        suppression: scalar in [0, 1], share of its relevance that a cell loses to a fully similar, higher cell; `None` where
-            `diversity` is off.
+        suppression: scalar in [0, 1], share of what it has more than the lowest cell that a cell loses to a fully similar, higher
+            one; `None` where `diversity` is off.
         coarse_share: share of the budget for pooled cells.
     """
 
@@ -126,7 +126,12 @@ class AdaptiveTensionBalancer(nn.Module):
         ).unbind()
         scale = {"participation": 1 - 0.5 * explore}
         parts = [self.weights[name] * scale.get(name, 1 + 0.5 * explore) * scores[name] for name in SCORES]
-        blended = torch.stack(parts).sum(0) / max(sum(self.weights.values()), 1e-6)
+        # What all cells have in participation chooses none of them, and a trained one has it a hundredfold: without it no loss
+        # that reads how far a cell is above a threshold may move the tension.
+        shared = self.weights["participation"] * scale["participation"] * scores["participation"].detach().amin()
+        blended = (torch.stack(parts).sum(0) + (shared.detach() - shared)) / max(
+            sum(self.weights.values()), 1e-6
+        )  # plus exactly 0
         # Cells that the question rules out keep an order among themselves, but can't be far below a blank one.
         blended = F.leaky_relu(blended, 0.1)
         area = F.avg_pool2d(blended, 3, stride=1, padding=1, count_include_pad=False)

@@ -125,13 +125,13 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         arrcoc_version (`int`, defaults to 1):
             Format of these fields. A newer one than this code knows is refused.
         information_weight, perspective_weight, participation_weight (`float`, in [0, 10]):
-            Weight of the three score maps (each in [0, 1]; participation a few units of either sign) in the relevance.
+            Weight of the three score maps (each in [0, 1]; of participation only differences between cells count) in the relevance.
         area_strength (`float`, in [0, 1]):
             How far the compress-particularize tension moves relevance towards (-1) or away from (+1) its 3 x 3 mean.
         diversity (`float`, in [0, 0.5]):
-            Share of its relevance that a cell loses to a fully similar cell that ranks above it, at neutral tension;
-            the focus-diversify tension moves it between 0 and twice this. Off, because cells that answer a question are
-            often alike: it cost a trained allocator evidence at every budget (`dev/LOG.md`).
+            Share of what it has more than the lowest cell that a cell loses to a fully similar one that ranks above it, at neutral
+            tension; the focus-diversify tension moves it between 0 and twice this. Off, because it gains a trained allocator
+            no evidence (`dev/LOG.md`).
         coverage_floor (`float`, in [0, 1]):
             Share of the budget that is spread over the image, one cell for each block of an even partition.
         coarse_share (`float`, in [0, 0.9]):
@@ -239,6 +239,8 @@ def _refuse_misspelt(config_class: Any, name: str):
         return
     if name in ("min_pixels", "max_pixels"):
         return  # of the image processor; AutoProcessor hands on what it is given
+    if name.endswith("_hidden_size"):
+        return  # of another part: a Qwen3-VL of later may have one more
     if name in PROCESSOR_DIALS:
         raise ValueError(f"{name} is a dial of the processor, not of the model config; set it on ARRCOCProcessor")
     close = difflib.get_close_matches(name, [*_own_fields(config_class), *PROCESSOR_DIALS], n=1, cutoff=0.8)

@@ -79,7 +79,8 @@ class ParticipatoryScorer(nn.Module):
     ) -> torch.Tensor:
         """(h, w) float32: gate * asinh of a score. Exactly 0 before training, and always where there is no question.
 
-        asinh keeps the map within a few units, but unlike tanh it never flattens: cells keep their order and a gradient.
+        asinh keeps cells within a few units of each other, but unlike tanh it never flattens: they keep their order and a gradient.
+        What all cells have alike chooses none of them, and may be large.
 
         texture (texture_channels, h, w); features, one (h * w, size) per entry of `feature_sizes`, in raster order of the
         cells; query (Tq, query_size), query_mask (Tq,) bool, False at padding, or several questions (Q, Tq, query_size)

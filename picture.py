@@ -32,8 +32,8 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     by entry; URLs are left to the image processor, as is what is no picture at all.
 
     Args:
-        source: path, URL, base64 string, PIL image, bytes of a file, array or tensor, `{"bytes": ..., "path": ...}` as the library
-            `datasets` has a picture that it did not decode, or a list of these.
+        source: path, URL, base64 string, PIL image, bytes of a file, open file, array or tensor, `{"bytes": ..., "path": ...}` as
+            the library `datasets` has a picture that it did not decode, or a list of these.
         data_format: "channels_first" or "channels_last" where the shape of an array does not tell; see `to_pil`.
         keep_arrays: leave floating-point arrays to the image processor.
 
@@ -52,8 +52,10 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
         source = source.get("bytes") or source["path"]
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
-    if isinstance(source, (bytes, bytearray)):
+    if isinstance(source, (bytes, bytearray, memoryview)):
         return _open_file(BytesIO(source), "the picture in bytes")
+    if hasattr(source, "read") and not isinstance(source, Image.Image):
+        return _open_file(source, f"the picture in {getattr(source, 'name', 'the open file')}")
     if isinstance(source, str):
         return _open_text(source)
     if isinstance(source, Image.Image):

@@ -64,10 +64,16 @@ def expand_prompt(
     """The prompt with all placeholders, or `None` where it already has them all (or has no image).
 
     Raises:
-        ValueError: the prompt has another number of images than `image_grid_thw`, or more placeholders than cells.
+        ValueError: the prompt has another number of images than `image_grid_thw`, or more placeholders than cells, or
+            `mm_token_type_ids` are not as many.
     """
     if image_grid_thw is None or input_ids is None:
         return None
+    if mm_token_type_ids.shape != input_ids.shape:
+        raise ValueError(
+            f"mm_token_type_ids is {tuple(mm_token_type_ids.shape)} and input_ids {tuple(input_ids.shape)}; where tokens are put "
+            "behind a prompt, extend it with 0, and attention_mask with 1"
+        )
     starts, lengths = image_runs(mm_token_type_ids, attention_mask)
     cells = cells_of(image_grid_thw, merge_size).to(lengths.device)
     _check_runs(lengths, cells)

@@ -111,6 +111,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         kwargs.setdefault("trust_remote_code", False)
         # not handed on: the tokenizer reads the model's config with all that it is given, which refuses them
         dials = {name: kwargs.pop(name) for name in PROCESSOR_DIALS if name in kwargs}
+        if "_from_pipeline" in kwargs:  # which hands the model's arguments on to the processor, too
+            kwargs = {name: value for name, value in kwargs.items() if name not in CALL_ARGUMENTS}
         processor = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         for name, value in dials.items():
             setattr(processor, name, value)

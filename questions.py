@@ -5,14 +5,21 @@ import re
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
 _SPECIAL = re.compile(r"(?:<\|[a-z0-9_]+\|>)+")
 _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
-# What says behind a question how to answer it, as benchmarks do: it names a form and nothing that the picture shows.
-_INSTRUCTION = re.compile(r"(?:please\s+)?(?:answer|respond|reply)\b", re.IGNORECASE)
-_FORM = re.compile(
-    r"\b(?:word|words|phrase|sentences?|brief(?:ly)?|short(?:ly)?|concise(?:ly)?|yes|no|json|option\S*|letter|choices?|only|directly)\b"
-    r"|\A(?:please\s+)?(?:answer|respond|reply)(?:\s+(?:the|this|my)\s+question)?\W*\Z",
-    re.IGNORECASE,
+# What says behind a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
+_INSTRUCTION = re.compile(r"(?:please\s+)?(?:answer|respond|reply|give|keep|only|just)\b", re.IGNORECASE)
+_HOW = frozenset((
+    "please", "answer", "answers", "respond", "response", "reply", "give", "keep", "only", "just", "directly",
+    "briefly", "brief", "shortly", "short", "concisely", "concise", "with", "in", "using", "use", "by", "as", "at",
+    "most", "a", "an", "the", "this", "my", "your", "it", "and", "or", "without", "any", "no", "yes", "json", "format",
+    "single", "one", "two", "few", "word", "words", "phrase", "phrases", "sentence", "sentences", "option", "options",
+    "from", "given", "provided", "choice", "choices", "question", "following", "explanation", "explanations", "else",
+    "nothing", "possible", "you", "can",
+))  # fmt: skip
+# "a number" is a form, "the number" may be what is asked for
+_ONE = re.compile(
+    "\\b(?:an?|one|single|word or|phrase or) (?:number|digit|letter|value)s?\\b|\\boption(?:['\u2019]s)? letters?\\b"
 )
-_ASKS = re.compile(r"\?|\b(?:of|says?|where|what|which|whose)\b", re.IGNORECASE)
+_WORD = re.compile(r"[^\W_]+")
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000.*?\U000f0001")
@@ -65,6 +72,11 @@ def _without_instruction(question: str) -> str:
     mark = question.rfind("?") + 1  # two texts of a chat stand behind each other without a space
     for start in sorted({line, mark} - {0}, reverse=True):
         asked, behind = question[:start].rstrip(), question[start:].strip()
-        if asked and _INSTRUCTION.match(behind) and _FORM.search(behind) and not _ASKS.search(behind):
+        if asked and _instructs(behind):
             return asked
     return question
+
+
+def _instructs(text: str) -> bool:
+    words = _WORD.findall(_ONE.sub("", text.lower()))
+    return "?" not in text and _INSTRUCTION.match(text) is not None and _HOW.issuperset(words)

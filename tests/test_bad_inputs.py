@@ -166,14 +166,26 @@ def test_a_file_as_bytes_as_a_url_and_as_datasets_has_it(processor, files):
     for form in (
         good,
         bytearray(good),
+        memoryview(good),
+        BytesIO(good),
         {"bytes": good, "path": None},
         {"bytes": None, "path": str(path)},
         path.as_uri(),
     ):
         got = call(processor, form)
         assert all(torch.equal(got[name], want[name]) for name in ("pixel_values", "texture_images"))
+    with path.open("rb") as file:
+        assert torch.equal(call(processor, file)["pixel_values"], want["pixel_values"])
+    with path.open("rb") as file:
+        conversation = [
+            {"role": "user", "content": [{"type": "image", "image": file}, {"type": "text", "text": "what?"}]}
+        ]
+        chat = processor.apply_chat_template(conversation, tokenize=True, return_dict=True, return_tensors="pt")
+    assert torch.equal(chat["pixel_values"], want["pixel_values"])
     with pytest.raises(ValueError, match="the picture in bytes can't be read"):
         call(processor, good[:-300])
+    with pytest.raises(ValueError, match="the picture in the open file is not a picture that PIL reads"):
+        call(processor, BytesIO(b"no picture"))
     with pytest.raises(FileNotFoundError, match=r"no image file '.*none\.png'"):
         call(processor, (files / "none.png").as_uri())
 
@@ -840,6 +852,17 @@ def test_images_without_their_pixels(tiny_model, make_inputs, page):
     own = {name: inputs[name] for name in ("image_grid_thw", "texture_images", "image_token_counts")}
     with pytest.raises(ValueError, match="pixel_values is missing, but image_grid_thw lists"):
         model.model.get_image_features(None, **own)
+
+
+@torch.no_grad()
+def test_tokens_put_behind_a_prompt_need_their_types(tiny_model, make_inputs, page):
+    inputs = make_inputs([page(128, 96)], token_budget=5)
+    behind = {name: torch.nn.functional.pad(inputs[name], (0, 2), value=1) for name in ("input_ids", "attention_mask")}
+    for call in (tiny_model(), tiny_model().generate):
+        with pytest.raises(ValueError, match=r"mm_token_type_ids is \(1, \d+\) and input_ids \(1, \d+\); where tokens"):
+            call(**inputs | behind)
+    behind["mm_token_type_ids"] = torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, 2))
+    assert tiny_model()(**inputs | behind).logits.isfinite().all()
 
 
 @torch.no_grad()

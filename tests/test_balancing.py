@@ -214,3 +214,18 @@ def test_every_parameter_learns_from_the_second_step_on():
     for name, parameter in module.named_parameters():
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 0, name
+
+
+def test_what_all_cells_have_alike_moves_no_tension():
+    """A trained participation has a hundred in every cell. It chooses none, so its gradient is that without it."""
+    found = {}
+    for shared in (0.0, 100.0):
+        module = balancer(area_strength=0.0)
+        scores = maps([[0.4, 0.0, 0.1]], [[0.8, 0.0, 0.3]], [[shared + 0.2, shared, shared + 0.5]])
+        with torch.no_grad():
+            prior = scene_prior(scores, 1)
+            module.tension.bias[EXPLORE] = 0.3 - prior[EXPLORE]
+        balance = module(scores, NO_QUESTION, 1)
+        (balance.relevance[0, 0, 2] - (balance.relevance[0, 0, 1]).detach()).backward()
+        found[shared] = module.tension.bias.grad[EXPLORE], balance.relevance - balance.relevance.amin()
+    torch.testing.assert_close(found[0.0], found[100.0], atol=1e-4, rtol=1e-3)

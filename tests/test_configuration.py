@@ -239,7 +239,7 @@ def test_round_trip(tmp_path):
 
 def test_names_that_only_upstream_knows_pass():
     """Fields of later releases and of other tools are not taken for misspelt dials."""
-    config = ARRCOCQwen3VLConfig(some_new_switch=True, quantization_config={"bits": 4})
+    config = ARRCOCQwen3VLConfig(some_new_switch=True, quantization_config={"bits": 4}, pooler_hidden_size=8)
     config.use_cache = False
     config.another_switch = 1
     assert config.some_new_switch

@@ -83,6 +83,9 @@ pipe = pipeline("image-text-to-text", model=folder, trust_remote_code=True)
 answer = pipe(chat, processor_kwargs={"token_budget": 9}, max_new_tokens=3, return_full_text=False)
 result["pipeline"] = [isinstance(answer[0]["generated_text"], str), type(pipe.model).__name__]
 
+given = pipeline("image-text-to-text", model=folder, trust_remote_code=True, model_kwargs={"encode_ratio": 0.5})
+result["the model's arguments through a pipeline"] = given.model.config.encode_ratio
+
 model.save_pretrained(f"{out}/again")
 processor.save_pretrained(f"{out}/again")
 json.dump(result, open(f"{out}/result.json", "w"))
@@ -153,6 +156,7 @@ def test_every_loader_gives_the_class_of_the_folder(loaded):
     assert result["class"] == ["ARRCOCQwen3VLForConditionalGeneration", "transformers_modules"]
     assert result["same class"]
     assert result["processor"] == ["ARRCOCProcessor", "transformers_modules"]
+    assert result["the model's arguments through a pipeline"] == 0.5
     assert result["pipeline"] == [True, "ARRCOCQwen3VLForConditionalGeneration"]
     assert result["processor's inputs"]
 

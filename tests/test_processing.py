@@ -219,6 +219,16 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("Question: What is the total?\nAnswer:", "Question: What is the total?"),
         ("Read the total.\nPlease answer with a number only.", "Read the total."),
         ("What is the total?Answer with a single word.", "What is the total?"),  # two texts of a chat
+        ("What is the total?\nKeep it short.", "What is the total?"),
+        ("What is the total? Only the answer, please.", "What is the total?"),
+        ("Read the total. Give a short answer, without any explanation.", None),  # nothing ends the question
+        ("Here is a page.\nReply with the locker number only.", None),
+        ("Is the page readable?\nReply with the value for locker only", None),
+        ("Look at this receipt.\nAnswer briefly: total amount due", None),
+        ("This is an invoice.\nPlease answer in one word: invoice number", None),
+        ("Read the sign.\nAnswer in JSON with the keys name, phone and total", None),
+        ("Here is my ticket.\nRespond with the number only.", None),
+        ("Is it ok?\nRespond with the letter in the top right corner", None),
         ("Read the page.\nAnswer the question on it.", None),
         ("Can you see the form? Reply with the value of the total only.", None),
         ("Do you see it?\nRespond with what it says for the total, briefly.", None),
