@@ -269,8 +269,8 @@ def check_values(module: str, options: argparse.Namespace):
     parse_dials(getattr(options, "set", None) or [])
     data = getattr(options, "data", None) or getattr(options, "spec", None) or []
     for spec in [data] if isinstance(data, str) else data:
-        if spec.startswith("world"):
-            load_examples(spec, limit=1)
+        if spec.startswith("world"):  # dev.ranks takes SPEC=LIMIT
+            load_examples(spec.rpartition("=")[0] if module == "dev.ranks" else spec, limit=1)
 
 
 def check_paths(words: list[str]):
