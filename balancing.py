@@ -126,12 +126,13 @@ class AdaptiveTensionBalancer(nn.Module):
         ).unbind()
         scale = {"participation": 1 - 0.5 * explore}
         parts = [self.weights[name] * scale.get(name, 1 + 0.5 * explore) * scores[name] for name in SCORES]
-        # What all cells have in participation chooses none of them, and a trained one has it a hundredfold: without it no loss
-        # that reads how far a cell is above a threshold may move the tension.
-        shared = self.weights["participation"] * scale["participation"] * scores["participation"].detach().amin()
-        blended = (torch.stack(parts).sum(0) + (shared.detach() - shared)) / max(
-            sum(self.weights.values()), 1e-6
-        )  # plus exactly 0
+        blended = torch.stack(parts).sum(0)
+        if explore.requires_grad:
+            # What all cells have in participation chooses none of them, and a trained one has it a hundredfold: a loss that reads
+            # how far a cell is above a threshold must not move the tension by it. Exactly 0 is added.
+            shared = self.weights["participation"] * scale["participation"] * scores["participation"].detach().amin()
+            blended = blended + (shared.detach() - shared)
+        blended = blended / max(sum(self.weights.values()), 1e-6)
         # Cells that the question rules out keep an order among themselves, but can't be far below a blank one.
         blended = F.leaky_relu(blended, 0.1)
         area = F.avg_pool2d(blended, 3, stride=1, padding=1, count_include_pad=False)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from training.allocator_batches import PictureSource
-from training.data import DataError, load_examples
+from training.data import DataError, check, hub, load_examples
 from training.data.__main__ import main
 from training.data.hub import load_hub
 
@@ -135,14 +135,17 @@ def test_the_same_question_on_the_same_bytes_is_reported(parquet, streaming):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_what_is_asked_of_one_picture_is_grouped_in_training(parquet, streaming):
+def test_what_is_asked_of_one_picture_is_grouped_in_training(parquet, streaming, monkeypatch):
     datasets = pytest.importorskip("datasets")
     file = next(parquet.iterdir())
     table = datasets.Dataset.from_parquet(str(file)).cast_column("img", datasets.Image(decode=False)).to_list()
     for row in table[1:3]:
         row["img"] = table[0]["img"]
     datasets.Dataset.from_list(table).to_parquet(str(file))
+    opened = []
+    monkeypatch.setattr(hub, "picture_size", lambda picture: opened.append(picture) or check.picture_size(picture))
     source = PictureSource(load_hub(str(parquet), MAPPING, streaming=streaming, limit=9), questions=8)
+    assert len(opened) == 2, "each picture is opened once"
     asked = sorted([example.question for example in source.page(number)] for number in range(len(source)))
     assert asked == [["a?", "b?", "c?"], ["d?"]]
 
@@ -170,8 +173,6 @@ def test_a_column_that_seems_to_hold_boxes_is_told_where_it_is_not_mapped(parque
 
 
 def test_parts_are_called_as_those_of_folders_are(parquet, monkeypatch):
-    from training.data import hub
-
     rows = hub._parts(str(parquet), None, None, False)["train"]
     monkeypatch.setattr(hub, "_parts", lambda *arguments, **more: {"training": rows, "eval": rows, "held_out": rows})
     assert hub.hub_splits("name") == {"train": ["training"], "held_out": ["held_out", "eval"]}

@@ -6,6 +6,8 @@ import torch
 from arrcoc import matching
 from arrcoc.participating import ParticipatoryScorer
 from dev import study
+from training.world import KINDS
+from training.world.__main__ import write
 
 WORLD = "world:one_field?grids=8x8"
 
@@ -46,6 +48,33 @@ def test_a_study_trains_and_measures_every_run_once(checkpoint, tmp_path, capsys
         study.main([*call, "--batch-size", "8"])
     assert "rows of another model" in capsys.readouterr().err
     assert out.read_bytes() == written
+
+
+def test_several_data_are_measured_each_in_columns_of_its_own(checkpoint, tmp_path, monkeypatch):
+    trained, plain = [], study.train_allocator.main
+    monkeypatch.setattr(study.train_allocator, "main", lambda call: trained.append(call) or plain(call))
+    folder, out = tmp_path / "pages", tmp_path / "parts.csv"
+    write(folder, 2, "held_out", 0, KINDS["one_field"])
+    call = [
+        "parts",
+        "--names",
+        "all",
+        "without the question",
+        "--model",
+        str(checkpoint),
+        "--out",
+        str(out),
+        "--seeds",
+        "1",
+    ]
+    call += ["--data", WORLD, str(folder), "--train-data", WORLD, "--ahead", "2", "--steps", "1", "--limit", "2"]
+    study.main([*call, "--batch-size", "2"])
+    for row in study.read(out):
+        assert {name.rpartition(": ")[0] for name in row if " at " in name} == {"world", str(folder)}
+        assert all(0 <= float(row[name]) <= 1 for name in row if " at " in name)
+    asked, blind = [call[call.index("--signals") + 1] for call in trained]
+    assert "named" in asked
+    assert blind == ",".join(signal for signal in asked.split(",") if "named" not in signal)
 
 
 @torch.no_grad()

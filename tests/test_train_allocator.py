@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
@@ -314,6 +315,32 @@ def test_a_run_is_not_resumed_from_another_allocator(train, base, tmp_path):
     assert all(torch.equal(tensor, done[name]) for name, tensor in load_file(written).items())
     began.write_bytes(held)
     assert all(torch.equal(tensor, done[name]) for name, tensor in load_file(train_allocator.main(resume)).items())
+
+
+@pytest.mark.parametrize("scorer", ["arrcoc", "query_blind"])
+def test_each_of_several_processes_encodes_its_own_pages(scorer, train, tmp_path, monkeypatch):
+    """The second of two, with the other one left out: what it encodes, and that it goes over all of that."""
+    asked, trainers, encode, trainer = [], [], train_allocator.encode_ahead, train_allocator.AllocatorTrainer
+
+    def encoded(model, collator, source, pages, *arguments, **options):
+        asked.append((pages, options["blind"]))
+        return encode(model, collator, source, pages, *arguments, **options)
+
+    class Kept(trainer):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            trainers.append(self)
+
+    monkeypatch.setattr(train_allocator, "encode_ahead", encoded)
+    monkeypatch.setattr(train_allocator, "AllocatorTrainer", Kept)
+    monkeypatch.setattr(TrainingArguments, "process_index", property(lambda arguments: 1))
+    monkeypatch.setattr(TrainingArguments, "world_size", property(lambda arguments: 2))
+    monkeypatch.setattr(Kept, "train", lambda *arguments, **options: SimpleNamespace(metrics={"train_runtime": 0.0}))
+    train(tmp_path / "out", "--ahead", "4", "--scorer", scorer, "--signals", "evidence")
+    ((pages, blind),) = asked
+    assert blind == (scorer == "query_blind")
+    assert pages == range(1, 3), "of three"
+    assert trainers[0].get_train_dataloader().dataset.own_source
 
 
 def test_the_fingerprint_of_data_is_of_their_pages_texts_and_boxes_in_order():

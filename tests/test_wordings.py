@@ -129,7 +129,7 @@ def test_a_look_up_names_the_column_unless_the_value_stands_alone():
 def test_where_a_text_stands_is_not_asked_by_the_text_alone():
     # that would ask for what stands at a label
     for split in SPLITS:
-        asked = {find_question("Due date", split, Random(seed)) for seed in range(200)}
+        asked = {find_question("find Due date", "Due date", split, Random(seed)) for seed in range(200)}
         assert all(len(words_of(one)) > len(words_of("Due date")) for one in asked)
 
 

@@ -467,6 +467,17 @@ def _no_export(model, folder):
     folder.mkdir(parents=True, exist_ok=True)
 
 
+def test_a_stage_is_scored_on_all_of_its_grids(tmp_path, monkeypatch):
+    shown, plain = [], train_base.make_batch
+    monkeypatch.setattr(
+        train_base, "make_batch", lambda *asked: shown.append(asked[4:]) or plain(*asked[:3], 1, *asked[4:])
+    )
+    trainer, _ = train_base.prepare(["--smoke", "--float32", "--stage", "world", "--out", str(tmp_path)])
+    grids = trainer.stages[trainer.stage].grids
+    assert 0 <= trainer.evaluate(16 * len(grids)) <= 1
+    assert shown == list(grids)
+
+
 @pytest.mark.parametrize("stage", ["letters", "one field"])
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stage, monkeypatch):
     monkeypatch.setattr(train_base, "export", _no_export)

@@ -111,16 +111,16 @@ def encode_ahead(
     stay on the CPU, about 0.5 MB for each of 144 cells on the bundled base: the caller says how many fit into memory.
     """
     device = model.get_input_embeddings().weight.device
-    numbers = tqdm(pages if isinstance(pages, range) else range(pages), desc="pages encoded", disable=quiet)
+    numbers = pages if isinstance(pages, range) else range(pages)
     encoded = []
-    for number in numbers:
+    for number in tqdm(numbers, desc="pages encoded", disable=quiet):
         batch = _on(device, collator(source.page(number), number))
         whole = _encoded(model, batch, unmarked_alone)
         random = Random(f"parts {collator.seed} {number}")
         pages_in_part = _in_part(model, batch, whole, random, parts, auto, restore, blind)
         encoded += [page.to("cpu") for page in (*([] if restore else [whole]), *pages_in_part)]
-        if number == numbers.iterable[0]:
-            _tell_memory(encoded, len(numbers.iterable))
+        if number == numbers[0]:
+            _tell_memory(encoded, len(numbers))
     return encoded
 
 
@@ -175,7 +175,7 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
 
 
 def _in_part(
-    model, batch, page: EncodedPage, random: Random, parts: int, auto: float, restore: bool, blind: bool = False
+    model, batch, page: EncodedPage, random: Random, parts: int, auto: float, restore: bool, blind: bool
 ) -> list[EncodedPage]:
     layer, ids, mask = model.model.arrcoc, page.query_input_ids, page.query_attention_mask
     chosen = random.sample(range(len(ids)), min(parts, len(ids)))

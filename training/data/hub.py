@@ -69,8 +69,8 @@ def load_hub(
         name: repository id, or a local folder, as `datasets.load_dataset` takes it.
         columns: which column is `image`, `question`, `answers`, `evidence`, `context` and `family`; by default the one of the
             same name.
-        split: the dataset's own name of a split; "train" and "held_out" take what folders
-            of images call so (`load_imagefolder`), whichever there is first.
+        split: the dataset's own name of a split; "train" and "held_out" take what folders of images call so (`load_imagefolder`),
+            whichever there is first.
         streaming: read rows as they are needed, without a download; `limit` takes the first rows then, and has to be given.
         seed: of the choice that `limit` makes without streaming.
 
@@ -91,19 +91,20 @@ def load_hub(
     if limit is not None and not streaming and limit < len(rows):
         order = Random(seed).sample(order, len(rows))
     numbered = ((index, rows[index]) for index in order) if not streaming else enumerate(rows)
-    kept, pictures, sizes = [], {}, {}  # rows of one picture share it: what is asked of it is grouped by that
+    kept, pictures = [], {}  # rows of one picture share it and its size: what is asked of it is grouped by that
     for index, row in _read(numbered, name):
         if limit is not None and len(kept) == limit:
             break
         value = row[chosen["image"]]
         shown = _identity(value)
-        picture = pictures.get(shown) or (
-            _HeldPicture(value) if streaming else _RowPicture(rows, index, chosen["image"])
-        )
-        size = sizes.get(shown) or picture_size(picture)
+        if shown in pictures:
+            picture, size = pictures[shown]
+        else:
+            picture = _HeldPicture(value) if streaming else _RowPicture(rows, index, chosen["image"])
+            size = picture_size(picture)
         example = _checked(row, chosen, picture, size, shown, f"{problems.source}:row {index}", problems, duplicates)
         if example is not None:
-            pictures[shown], sizes[shown] = picture, size
+            pictures[shown] = picture, size
             kept.append((index, example))
     left_out = problems.settle(len(kept), skip_bad)
     return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)

@@ -155,9 +155,9 @@ class _Wording:
         return self.plain(lookup_question(named, alone, self.split, self.random))
 
     def find(self, find: Find) -> str:
-        if not self.reworded or self.random.random() < 0.5:
-            return self.plain(find.question)
-        return self.plain(find_question(self.task.text(*find.cells[0]), self.split, self.random))
+        if not self.reworded:
+            return find.question
+        return find_question(find.question, self.task.text(*find.cells[0]), self.split, self.random)
 
 
 def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example] | str:

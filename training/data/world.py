@@ -14,7 +14,7 @@ from training.data.table_lookups import FIND_QUESTIONS, words_of
 from training.world import Page, Style
 from training.world.canvas import Box
 from training.world.layout import stable_hash
-from training.world.wordings import find_question, spoken, world_question
+from training.world.wordings import find_question, world_question
 
 GRIDS = ((8, 8), (8, 12), (10, 10), (12, 12))  # (rows, columns) of merged tokens
 _ATTEMPTS = 100  # pages that may come without a question
@@ -70,14 +70,14 @@ def _finds(page: Page, count: int, arguments: tuple) -> list[Example]:
 
 def _reworded(examples: list[Example], split: str) -> list[Example]:
     # in the words that people might choose, always the same for the same page
-    random, found = Random(stable_hash(f"reworded {split} {examples[0].name}")) if examples else None, []
-    for one in examples:
+    random = Random(stable_hash(f"reworded {split} {examples[0].name}" if examples else ""))
+
+    def put(one: Example) -> str:
         if one.family == "find":
-            asked = find_question(one.answers[0], split, random) if random.random() < 0.5 else one.question
-            found.append(replace(one, question=spoken(asked, split, random)))
-        else:
-            found.append(replace(one, question=world_question(one.question, split, random)))
-    return found
+            return find_question(one.question, one.answers[0], split, random)
+        return world_question(one.question, split, random)
+
+    return [replace(one, question=put(one)) for one in examples]
 
 
 def world_examples(

@@ -192,9 +192,11 @@ def lookup_question(named: dict[str, str], alone: bool, split: str, random: Rand
     return random.choice(frames).format(**named)
 
 
-def find_question(text: str, split: str, random: Random) -> str:
-    """Where a text stands."""
-    return random.choice(_FINDS[split]).format(text=text)
+def find_question(question: str, text: str, split: str, random: Random) -> str:
+    """A question for where a text stands in other words, half of the time, and `spoken`."""
+    if random.random() < 0.5:
+        question = random.choice(_FINDS[split]).format(text=text)
+    return spoken(question, split, random)
 
 
 _LISTS = {
@@ -206,8 +208,7 @@ _LISTS = {
 def _names(question: str, drawn: Sequence[str]) -> dict[str, str] | None:
     # what a question names, where it was drawn from one of these
     for frame in drawn:
-        pattern = re.escape(frame).replace(r"\{", "{").replace(r"\}", "}").replace(r"\ ", " ")
-        found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>.+)", pattern), question)
+        found = re.fullmatch(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(frame)), question)
         if found and all(_known(name, text) for name, text in found.groupdict().items()):
             return found.groupdict()
     return None
