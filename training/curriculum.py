@@ -95,5 +95,5 @@ STAGES = (
     Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.5,
           scaled_styles=_LEGIBLE),
     Stage("language", _ASKED, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.2, pruned=0.3, foveated=0.2,
-          reworded=0.5, language_only=True, scaled_styles=_LEGIBLE),
+          reworded=0.7, language_only=True, scaled_styles=_LEGIBLE),
 )  # fmt: skip
