@@ -48,7 +48,7 @@ def _rows(kept, width):
 
 def test_empty_cells_go_first_where_an_answer_is_read_from_no_place():
     whole = pages(0)
-    whole = replace(whole, pointers=torch.zeros_like(whole.pointers), asked=torch.zeros_like(whole.asked))
+    whole = replace(whole, pointers=torch.zeros_like(whole.pointers), named=torch.zeros_like(whole.named))
     whole.images[:] = 255
     whole.images[:, :32, :, 0] = torch.arange(whole.images.shape[2]) % 2 * 255  # two inked rows of cells: 24
     kept = leave_out(whole, Random(0)).kept

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from random import Random
 
 import torch
@@ -10,7 +9,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import Shown, prompt
-from training.data.examples import Example, evidence_share
+from training.data.examples import Example, by_picture, evidence_share
 
 IGNORED = -100  # a label that the loss leaves out
 SHARES = (0.04, 0.6)  # of an image's tokens: the budgets that are drawn, evenly on a log scale
@@ -124,11 +123,8 @@ class PictureSource:
     another order, drawn from the seed."""
 
     def __init__(self, examples: Sequence[Example], seed: int = 0, questions: int = 1):
-        asked: dict = {}
-        for example in examples:
-            picture = example.picture
-            asked.setdefault(str(picture) if isinstance(picture, (str, Path)) else id(picture), []).append(example)
-        parts = [rows[first : first + questions] for rows in asked.values() for first in range(0, len(rows), questions)]
+        pages = by_picture(examples)
+        parts = [rows[first : first + questions] for rows in pages for first in range(0, len(rows), questions)]
         self._pages = ListSource(parts, seed)
         self._count = len(examples)
         self._row: tuple[int, list[Example]] = (-1, [])

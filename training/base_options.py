@@ -13,7 +13,7 @@ from training.stream import MOST_PROCESSES
 # Options that a resumed run goes on with as it began, where its command line does not say.
 KEPT = (
     "seed", "batch_size", "learning_rate", "warmup", "cooldown", "processes", "workers", "evaluate_every", "evaluate_pages",
-    "save_every", "compile", "float32",
+    "save_every", "compile", "float32", "data", "data_share", "limit",
 )  # fmt: skip
 
 
@@ -52,6 +52,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--stage", choices=[stage.name for stage in STAGES], help="go to that stage, whatever the score"
     )
+    parser.add_argument(
+        "--data", nargs="+", help="besides the world, in the language stage; what training.data.load_examples takes"
+    )
+    parser.add_argument("--data-share", type=float, default=0.5, help="of the batches show pages of --data")
+    parser.add_argument("--limit", type=int, help="of the questions of each of --data")
     parser.add_argument("--steps", type=int, help="stop after that many steps of this run, whatever the stage")
     parser.add_argument("--processes", type=int, default=1, help="that train together, one thread each is best")
     parser.add_argument("--workers", type=int, default=0, help="processes that draw pages beside training")
@@ -77,13 +82,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def _refused(options: argparse.Namespace) -> str | None:
     # asked before a process is started or a file is written
-    least = dict.fromkeys(("processes", "steps", "evaluate_every", "evaluate_pages", "save_every", "batch_size"), 1)
+    least = dict.fromkeys(
+        ("processes", "steps", "evaluate_every", "evaluate_pages", "save_every", "batch_size", "limit"), 1
+    )
     for name, low in (least | {"warmup": 1, "cooldown": 1, "workers": 0, "seed": 0}).items():
         value = getattr(options, name)
         if value is not None and value < low:
             return f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on"
     if not 0 < options.learning_rate < math.inf:
         return f"--learning-rate {options.learning_rate}: pass a finite number above 0"
+    if not 0 < options.data_share < 1:
+        return f"--data-share {options.data_share}: pass a number between 0 and 1"
     if options.processes > MOST_PROCESSES:
         return f"--processes {options.processes} would show some pages twice; pass at most {MOST_PROCESSES}"
     if options.batch_size < options.processes:

@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 import torch
+from PIL import Image
 
 from training.base_model import CELL, MERGE, PATCH, TEMPORAL_PATCH
 from training.tokenizer import build_tokenizer
@@ -26,18 +27,20 @@ class Batch:
     the right; `glyphs` (batch * cells, SLOTS) long, 0 where no character has its centre; `keys` (batch * cells,
     len(KEYS)) bool, the names that what stands in a cell can be asked for by; `pointers` (labelled places, cells) bool,
     in the order of the labels, the cells that each answer token is read from, all False where there are none; `asked`
-    (turns, len(KEYS)) bool, the names that each question asks by; `cells` (rows, columns); `kept` (batch, count) long, the
-    raster index of the cells that are shown, `None` for all: then `glyphs`, `keys` and `pointers` speak of these alone;
-    `encoded_whole`, whether the vision tower sees the others too; `coarse`, tokens of a coarse view that stand before the
-    kept ones, and first in `pointers`."""
+    (turns, len(KEYS)) bool, the names that each question asks by; `named` (batch, cells) bool, the cells that a question of
+    the page names; `cells` (rows, columns); `kept` (batch, count) long, the raster index of the cells that are shown, `None`
+    for all: then `glyphs`, `keys` and `pointers` speak of these alone, `named` of all still; `encoded_whole`, whether the
+    vision tower sees the others too; `coarse`, tokens of a coarse view that stand before the kept ones, and first in
+    `pointers`. `glyphs`, `keys` and `asked` are `None` for pages other than the world's."""
 
     images: torch.Tensor
     input_ids: torch.Tensor
     labels: torch.Tensor
-    glyphs: torch.Tensor
-    keys: torch.Tensor
+    glyphs: torch.Tensor | None
+    keys: torch.Tensor | None
     pointers: torch.Tensor
-    asked: torch.Tensor
+    asked: torch.Tensor | None
+    named: torch.Tensor
     cells: tuple[int, int]
     kept: torch.Tensor | None = None
     encoded_whole: bool = False
@@ -196,22 +199,32 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     asked = [
         _put(page.questions[:count], stage.reworded, split, seed * 1009 + index) for index, page in enumerate(pages)
     ]
-    conversations = [conversation(shown, questions) for questions in asked]
+    keys = [key_targets(page, shown) for page in pages]
+    names = [[asked_names(question.text) for question in questions] for questions in asked]
+    named = [(of & np.any(by, 0)).any(-1) for of, by in zip(keys, names, strict=True)]
+    batch = assembled([page.image for page in pages], asked, named, shown)
+    return replace(
+        batch,
+        glyphs=torch.from_numpy(np.concatenate([glyph_targets(page, shown) for page in pages])),
+        keys=torch.from_numpy(np.concatenate(keys)),
+        asked=torch.tensor([by for page in names for by in page]),
+    )
+
+
+def assembled(
+    images: Sequence[Image.Image], asked: Sequence[list[Question]], named: Sequence[np.ndarray], cells: tuple[int, int]
+) -> Batch:
+    """A batch of the pages that `images` show, without letters and names: what is asked of each in one conversation, and
+    the cells (cells,) bool that its questions name."""
+    conversations = [conversation(cells, questions) for questions in asked]
     length = -(-max(len(ids) for ids, _, _ in conversations) // 16) * 16
-    pad = _ids("<|endoftext|>")[0]
-    input_ids = torch.full((size, length), pad)
-    labels = torch.full((size, length), IGNORED)
+    input_ids = torch.full((len(images), length), _ids("<|endoftext|>")[0])
+    labels = torch.full((len(images), length), IGNORED)
     for row, (ids, wanted, _) in enumerate(conversations):
         input_ids[row, : len(ids)] = torch.tensor(ids)
         labels[row, : len(wanted)] = torch.tensor(wanted)
-
-    def stacked(arrays) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate(arrays))
-
+    pointers = np.concatenate([pointer_targets(points, cells) for _, _, points in conversations])
     return Batch(
-        torch.from_numpy(np.stack([np.asarray(page.image) for page in pages])), input_ids, labels,
-        glyphs=stacked([glyph_targets(page, shown) for page in pages]),
-        keys=stacked([key_targets(page, shown) for page in pages]),
-        pointers=stacked([pointer_targets(points, shown) for _, _, points in conversations]),
-        asked=torch.tensor([asked_names(q.text) for questions in asked for q in questions]), cells=shown,
+        torch.from_numpy(np.stack([np.asarray(image) for image in images])), input_ids, labels, glyphs=None, keys=None,
+        pointers=torch.from_numpy(pointers), asked=None, named=torch.from_numpy(np.stack(named)), cells=cells,
     )  # fmt: skip

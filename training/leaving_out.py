@@ -9,7 +9,7 @@ from torch.nn import functional
 from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
 from arrcoc.encoding import coarse_grid
 from training.base_model import CELL
-from training.batches import IGNORED, Batch, image_start, labelled_places, opens_answer
+from training.batches import IGNORED, Batch, image_start, labelled_places
 
 _INK = 16  # a cell is empty if its pixels differ by no more than this, of 255
 # Cells that can be kept: the sizes of whole pages, which compiled layers know already.
@@ -26,21 +26,18 @@ def leave_out(batch: Batch, random: Random, encoded_whole: bool = False, foveate
     whole page stands before what is kept, as in the model's foveated mode with `coarse_view_min_tokens=1`: small pages have
     room for smaller views alone.
 
-    What stays, in this order: the cells that answers are read from, those that hold a name that a question of the page asks
-    by, then any others. On half of the pages, and where an answer is read from no place, empty ones go before they do.
+    What stays, in this order: the cells that answers are read from, those that a question of the page names, then any
+    others. On half of the pages, and where an answer is read from no place, empty ones go before they do.
     """
     size, cells = len(batch.images), batch.cells[0] * batch.cells[1]
-    rows, places = labelled_places(batch.labels)
+    rows, _ = labelled_places(batch.labels)
     read = torch.zeros(size, cells).index_add(0, rows, batch.pointers.float()) > 0
-    turns = rows[opens_answer(rows, places)]
-    names = torch.zeros(size, batch.asked.shape[1]).index_add(0, turns, batch.asked.float()) > 0
-    asked = (batch.keys.view(size, cells, -1) & names[:, None]).any(-1)
     nowhere = torch.zeros(size).index_add(0, rows, (~batch.pointers.any(-1)).float()) > 0
     generator = torch.Generator().manual_seed(random.getrandbits(48))
     empty_first = nowhere | (torch.rand(size, generator=generator) < 0.5)
     wanted = torch.rand(size, cells, generator=generator) + (_inked(batch) & empty_first[:, None])
-    wanted += 4 * asked + 8 * read
-    least = max(read.sum(-1).max(), (read | asked).sum(-1).float().quantile(_WHOLE))
+    wanted += 4 * batch.named + 8 * read
+    least = max(read.sum(-1).max(), (read | batch.named).sum(-1).float().quantile(_WHOLE))
     numbers = _numbers(batch.cells, float(least), encoded_whole or foveated, foveated)
     if not numbers:
         return batch
@@ -55,7 +52,8 @@ def leave_out(batch: Batch, random: Random, encoded_whole: bool = False, foveate
 
     return replace(
         batch, kept=kept, input_ids=without(batch.input_ids).clamp(min=0), labels=without(batch.labels),
-        glyphs=batch.glyphs[by_page], keys=batch.keys[by_page],
+        glyphs=None if batch.glyphs is None else batch.glyphs[by_page],
+        keys=None if batch.keys is None else batch.keys[by_page],
         pointers=functional.pad(batch.pointers.gather(1, kept[rows]), (coarse, 0)),
         encoded_whole=encoded_whole or foveated, coarse=coarse,
     )  # fmt: skip

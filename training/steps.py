@@ -189,8 +189,8 @@ def question_states(model, batch: Batch) -> torch.Tensor:
 
 
 def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The language-model loss and the auxiliary losses of a batch, under autocast to `dtype`: "asked" and "pointers", and
-    "glyphs" and "keys" where the vision tower learns."""
+    """The language-model loss and the auxiliary losses of a batch, under autocast to `dtype`: "pointers", "asked" on pages of
+    the world, and "glyphs" and "keys", which take these, where the vision tower learns."""
     found, tower_learns = {}, next(model.model.visual.parameters()).requires_grad
     with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
         logits, labels, tokens = answer_logits(model, batch)
@@ -198,7 +198,8 @@ def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> di
             found["glyphs"] = glyph_head.loss(tokens, batch.glyphs.to(model.device))
             # a cell can't know its names where the labels that say so are left out
             found["keys"] = glyph_head.key_loss(tokens, batch.keys) if batch.kept is None else tokens.new_zeros(())
-        found["asked"] = glyph_head.asked_loss(question_states(model, batch), batch.asked)
+        if batch.asked is not None:
+            found["asked"] = glyph_head.asked_loss(question_states(model, batch), batch.asked)
     language = functional.cross_entropy(logits.float(), labels)
     return {"loss": language, **found, "pointers": pointer_loss(model, batch)}
 

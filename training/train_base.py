@@ -23,10 +23,13 @@ from training.base_model import HEADS, build_model, export
 from training.base_options import KEPT, parse, read_state
 from training.batches import make_batch
 from training.curriculum import STAGES, Stage
+from training.data_pages import load_pages
 from training.run_folder import STATE, cut_after
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
 from training.stream import Batches
+
+EMBEDDINGS = "model.language_model.embed_tokens.weight"
 
 
 class Trainer:
@@ -40,6 +43,7 @@ class Trainer:
         self.model = build_model(options.seed).to(self.device).train()
         self.glyph_head = GlyphHead(self.model.config.text_config.hidden_size).to(self.device)
         self.step, self.stage, self.cooling_since = 0, self.first_stage(), None
+        self.data = None  # pages beside the world's
         speed_up(self.model, options.compile, vision=not self.freeze())
         self.parameters = [*self.model.parameters(), *self.glyph_head.parameters()]
         decayed = [p for p in self.parameters if p.ndim > 1]
@@ -92,13 +96,23 @@ class Trainer:
             raise ValueError(
                 f"{folder / 'model.safetensors'} can't be read ({error}); it is cut off or damaged"
             ) from error
+        if EMBEDDINGS in weights:
+            weights.setdefault("lm_head.weight", weights[EMBEDDINGS])  # of a folder whose head is tied to them
         missing = self.model.load_state_dict(weights, strict=False).missing_keys
-        if set(missing) - {"lm_head.weight"}:  # tied to the embeddings
+        if missing:
             raise ValueError(
                 f"{folder} lacks {missing[0]} and {len(missing) - 1} more tensors; pass a folder of this geometry"
             )
         if (folder / HEADS).exists():
             self.glyph_head.load_state_dict(load_file(folder / HEADS), strict=False)
+
+    def load_data(self) -> None:
+        """Loads the pages of `--data`. `ValueError` in a stage that learns from letters, which are not known of these."""
+        stage = self.stages[self.stage]
+        if not stage.language_only:
+            named = " or ".join(one.name for one in self.stages if one.language_only)
+            raise ValueError(f"--data has no letters for the stage {stage.name!r} to learn; pass --stage {named}")
+        self.data = load_pages(self.options.data, self.options.seed, self.options.limit)
 
     def save(self) -> None:
         """Writes the state file, whole or not at all, the export, and the auxiliary heads; the first process only."""
@@ -210,7 +224,8 @@ def _advance(trainer: Trainer, score: float, minutes: float) -> bool:
 def _batches(trainer: Trainer):
     options = trainer.options
     own = options.batch_size // trainer.processes
-    source = Batches(trainer.stages[trainer.stage], options.seed, trainer.step, own, trainer.rank)
+    shown = (trainer.data, options.data_share)
+    source = Batches(trainer.stages[trainer.stage], options.seed, trainer.step, own, trainer.rank, *shown)
     return iter(DataLoader(source, batch_size=None, num_workers=options.workers))
 
 
@@ -231,6 +246,8 @@ def prepare(arguments: list[str] | None = None) -> tuple[Trainer, list[subproces
     if options.stage:
         trainer.stage, trainer.cooling_since = trainer.first_stage(), None  # a stage that is named has yet to cool
         trainer.freeze()
+    if options.data:
+        trainer.load_data()
     return trainer, others
 
 

@@ -1,7 +1,7 @@
 """Questions about pictures for training and evaluation: the drawn world, folders, real tables and Hub datasets."""
 
 from training.data.check import DataError
-from training.data.examples import Example, Examples, evidence_share, evidence_weight
+from training.data.examples import Example, Examples, by_picture, evidence_share, evidence_weight
 from training.data.load import load_examples, world_spec
 from training.data.world import WorldSource, world_examples
 
@@ -10,6 +10,7 @@ __all__ = [
     "Example",
     "Examples",
     "WorldSource",
+    "by_picture",
     "evidence_share",
     "evidence_weight",
     "load_examples",

@@ -45,6 +45,15 @@ class Examples(list[Example]):
         self.left_out = dict(left_out or {})
 
 
+def by_picture(examples: Sequence[Example]) -> list[list[Example]]:
+    """The examples of each picture, in their order: those of one path, or of one function that draws it."""
+    found: dict[object, list[Example]] = {}
+    for example in examples:
+        picture = example.picture
+        found.setdefault(str(picture) if isinstance(picture, (str, Path)) else id(picture), []).append(example)
+    return list(found.values())
+
+
 def evidence_share(evidence: Sequence[Box], image_size: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:
     """(rows, columns) float32: the share of each cell's area that the union of the boxes covers, 0 to 1.
 
