@@ -29,7 +29,7 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration, balancing, matching, p
 from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
 from evaluation.records import model_fingerprint
-from training import train_allocator
+from training import allocator_trainer, train_allocator
 from training.ahead import encode_ahead
 from training.signals import needs, parse_signals
 
@@ -84,6 +84,10 @@ def _without_tensions():
     return stack
 
 
+def _with_plain_steps():
+    return mock.patch.object(allocator_trainer, "condition", lambda *given: None)
+
+
 _PAGES: dict = {}
 
 # name: (what is patched while training and measuring, dials of both)
@@ -97,6 +101,7 @@ PARTS = {
     "without relating steps": (_without_steps, ()),
     "without words looked for": (lambda: _finding_nothing(matching.WordMatcher), ()),
     "without phrases looked for": (lambda: _finding_nothing(matching.PhraseMatcher), ()),
+    "without whitened steps": (_with_plain_steps, ()),
     "without information": (contextlib.nullcontext, ("information_weight=0",)),
     "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),
     "without participation": (contextlib.nullcontext, ("participation_weight=0",)),

@@ -434,7 +434,7 @@ def test_gates_learn_faster_and_only_weights_decay(base):
     learner = AllocatorLearner(model, {"evidence": 1.0})
     adapt(learner, "top", 1)
     settings = SimpleNamespace(learning_rate=1e-3, weight_decay=0.1)
-    trainer = SimpleNamespace(optimizer=None, model=learner, args=settings, gate_factor=7.0)
+    trainer = SimpleNamespace(optimizer=None, model=learner, learner=learner, args=settings, gate_factor=7.0)
     groups = train_allocator.AllocatorTrainer.create_optimizer(trainer).param_groups
     found = {id(parameter): (group["lr"], group["weight_decay"]) for group in groups for parameter in group["params"]}
     named = {name: found[id(parameter)] for name, parameter in learner.named_parameters() if parameter.requires_grad}

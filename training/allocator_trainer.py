@@ -16,6 +16,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from training.allocator import check_parameters, fill_parameters, read_tensors, write_tensors
 from training.allocator_batches import AllocatorBatches
+from training.conditioning import condition
 from training.run_folder import cut_after
 
 TRAINED = "trained.safetensors"
@@ -163,7 +164,7 @@ class AllocatorTrainer(Trainer):
         return DataLoader(batches, batch_size=None, num_workers=args.dataloader_num_workers, generator=own)
 
     def create_optimizer(self, model=None):
-        """AdamW; gates learn `gate_factor` times as fast; gates, biases and norms do not decay."""
+        """AdamW; gates learn `gate_factor` times as fast; gates, biases and norms do not decay; see also `condition`."""
         if self.optimizer is None:
             groups: dict[tuple[float, float], list] = {}
             for name, parameter in (self.model if model is None else model).named_parameters():
@@ -176,6 +177,8 @@ class AllocatorTrainer(Trainer):
                 [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()],
                 betas=(0.9, 0.98),
             )
+            if self.learner.whitened is not None:
+                condition(self.optimizer, self.learner.scorer, self.learner.whitened)
         return self.optimizer
 
     def _get_learning_rate(self) -> float:
