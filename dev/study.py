@@ -85,7 +85,7 @@ def _without_tensions():
 
 
 def _with_plain_steps():
-    return mock.patch.object(allocator_trainer, "condition", lambda *given: None)
+    return mock.patch.object(allocator_trainer, "condition", return_value=None)
 
 
 _PAGES: dict = {}
@@ -101,7 +101,7 @@ PARTS = {
     "without relating steps": (_without_steps, ()),
     "without words looked for": (lambda: _finding_nothing(matching.WordMatcher), ()),
     "without phrases looked for": (lambda: _finding_nothing(matching.PhraseMatcher), ()),
-    "without whitened steps": (_with_plain_steps, ()),
+    "with plain steps": (_with_plain_steps, ()),
     "without information": (contextlib.nullcontext, ("information_weight=0",)),
     "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),
     "without participation": (contextlib.nullcontext, ("participation_weight=0",)),
