@@ -29,7 +29,7 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration, balancing, matching, p
 from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
 from evaluation.records import model_fingerprint
-from training import allocator_trainer, train_allocator
+from training import train_allocator
 from training.ahead import encode_ahead
 from training.signals import needs, parse_signals
 
@@ -84,10 +84,6 @@ def _without_tensions():
     return stack
 
 
-def _with_plain_steps():
-    return mock.patch.object(allocator_trainer, "condition", return_value=None)
-
-
 _PAGES: dict = {}
 
 # name: (what is patched while training and measuring, dials of both)
@@ -101,7 +97,7 @@ PARTS = {
     "without relating steps": (_without_steps, ()),
     "without words looked for": (lambda: _finding_nothing(matching.WordMatcher), ()),
     "without phrases looked for": (lambda: _finding_nothing(matching.PhraseMatcher), ()),
-    "with plain steps": (_with_plain_steps, ()),
+    "with whitened steps": (contextlib.nullcontext, ("whiten",)),
     "without information": (contextlib.nullcontext, ("information_weight=0",)),
     "without perspective": (contextlib.nullcontext, ("perspective_weight=0",)),
     "without participation": (contextlib.nullcontext, ("participation_weight=0",)),
@@ -140,7 +136,9 @@ def train_and_measure(options, name: str, seed: int) -> dict:
     scorer = "query_blind" if "query_blind" in dials else "arrcoc"
     if scorer == "query_blind":  # no cell could say what a question names
         signals = ",".join(signal for signal in signals.split(",") if signal.partition("=")[0] != "named")
-    dials = [dial for dial in dials if dial != "query_blind"]
+    if "whiten" in dials:
+        pace.append("--whiten")
+    dials = [dial for dial in dials if dial not in ("query_blind", "whiten")]
     with tempfile.TemporaryDirectory() as scratch, _encoded_once(), patch():
         out = Path(scratch)
         started = time.perf_counter()

@@ -89,6 +89,21 @@ def test_a_run_writes_its_files_and_the_allocator_alone_loads_onto_its_base(trai
     assert not model.model.arrcoc.restorer.leave[0].weight.any()
 
 
+def test_whitened_steps_move_what_reads_the_question_elsewhere_and_are_resumed(train, tmp_path):
+    asked = ("--signals", "evidence,mass")
+    plain, whitened, half = (tmp_path / name for name in ("plain", "whitened", "half"))
+    files = [train(plain, *asked, steps=3), train(whitened, *asked, "--whiten", steps=3)]  # the second opens the gate
+    first, second = map(load_file, files)
+    moved = {name for name, tensor in first.items() if not torch.equal(tensor, second[name])}
+    reads = ("query_projection", "matcher.words", "matcher.phrases.enter")
+    assert moved == {f"participation.{name}.weight" for name in reads}
+    whole = load_file(train(half, *asked, "--whiten"))
+    (half / "allocator.safetensors").unlink()
+    shutil.rmtree(half / "checkpoint-4")
+    again = load_file(train_allocator.main(["--out", str(half), "--resume"]))
+    assert all(torch.equal(whole[name], tensor) for name, tensor in again.items())
+
+
 def test_signals_of_stage_one_alone_write_a_whole_allocator_whose_stage_two_is_as_it_was(train, base, tmp_path):
     first = train(tmp_path / "first")
     second = train(tmp_path / "second", "--allocator", first, "--signals", "early_evidence,early_features")
@@ -434,7 +449,7 @@ def test_gates_learn_faster_and_only_weights_decay(base):
     learner = AllocatorLearner(model, {"evidence": 1.0})
     adapt(learner, "top", 1)
     settings = SimpleNamespace(learning_rate=1e-3, weight_decay=0.1)
-    trainer = SimpleNamespace(optimizer=None, model=learner, learner=learner, args=settings, gate_factor=7.0)
+    trainer = SimpleNamespace(optimizer=None, model=learner, whitened=None, args=settings, gate_factor=7.0)
     groups = train_allocator.AllocatorTrainer.create_optimizer(trainer).param_groups
     found = {id(parameter): (group["lr"], group["weight_decay"]) for group in groups for parameter in group["params"]}
     named = {name: found[id(parameter)] for name, parameter in learner.named_parameters() if parameter.requires_grad}
@@ -644,7 +659,8 @@ def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, t
     "bad",
     ["--steps 0", "--batch-size 0", "--limit 0", "--learning-rate nan", "--shares 0.9 0.1", "--set nope=1", "--set diversity",
      "--set scorer_heads=2",
-     "--seed -1", "--schedule zig", "--schedule cosine_with_min_lr", "--schedule greedy", "--gate-factor nan"],
+     "--seed -1", "--schedule zig", "--schedule cosine_with_min_lr", "--schedule greedy", "--gate-factor nan",
+     "--whiten --scorer query_blind", "--whiten --scorer vision_selector"],
 )  # fmt: skip
 def test_numbers_and_dials_are_checked_before_anything_is_loaded(bad, capsys):
     with pytest.raises(SystemExit):

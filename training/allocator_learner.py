@@ -11,7 +11,6 @@ from training import signals
 from training.adapt import base_layers
 from training.ahead import page_scores, restored_loss
 from training.allocator import base_fingerprint
-from training.conditioning import question_weights, whitening
 from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
 from training.scorers import Scored, encode_once, make_scorer, scores_of
 from training.soft_topk import soft_topk
@@ -44,8 +43,6 @@ class AllocatorLearner(nn.Module):
             layer.requires_grad_(False)  # what stage 1 shares with stage 2 stays as it is
             for part in (layer.reader, layer.early_participation):
                 part.requires_grad_(True)
-        reads = bool(question_weights(layer))
-        self.whitened = whitening(model.get_input_embeddings().weight) if reads else None
         # only to learn by: guesses visual tokens from what stage 1 reads
         self.guess = None
         if "early_features" in weights and self.baseline is None:

@@ -115,6 +115,9 @@ def _check_scorer(options: argparse.Namespace) -> None:
             f"--phase 2 trains the language model, which --signals {options.signals} does not reach; add one of its answers, "
             "such as lm=1 or distill_answer=1"
         )
+    if options.whiten and (scorer != "arrcoc" or "restored" in parse_signals(options.signals)):
+        trained = scorer if scorer != "arrcoc" else "--signals restored"
+        raise ValueError(f"--whiten is for what reads the question, which {trained} trains nothing of; leave it out")
     if scorer in LAYER_SCORERS:
         return
     foreign = [name for name in parse_signals(options.signals) if name in LAYER_SIGNALS]
@@ -247,6 +250,7 @@ def _add_steps(parser: argparse.ArgumentParser):
         choices=SCHEDULES,
         help="of the learning rate",
     )
+    add("--whiten", action="store_true", help="learn what reads the question behind a whitening of the embeddings")
     add("--seed", type=int, default=0)
     add("--bf16", action="store_true", help="autocast to bfloat16; the scorer stays in float32")
 

@@ -16,7 +16,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from training.allocator import check_parameters, fill_parameters, read_tensors, write_tensors
 from training.allocator_batches import AllocatorBatches
-from training.conditioning import condition
+from training.conditioning import condition, whitening
 from training.run_folder import cut_after
 
 TRAINED = "trained.safetensors"
@@ -130,9 +130,14 @@ class AllocatorTrainer(Trainer):
         collator: `AllocatorCollator`.
         gate_factor: learning rate of gates (scalars that start at zero, behind which everything else waits) over the rest's.
         own_source: whether the source holds what this process alone trains on, and others hold the rest.
+        whiten: whether what reads the question is learned behind a `whitening` of the base's embeddings.
     """
 
-    def __init__(self, learner, args, source, collator, gate_factor: float = 10.0, own_source: bool = False):
+    def __init__(
+        self, learner, args, source, collator, gate_factor: float = 10.0, own_source: bool = False, whiten: bool = False
+    ):  # fmt: skip
+        # before the base is sharded
+        self.whitened = whitening(learner.model.get_input_embeddings().weight) if whiten else None
         super().__init__(model=learner, args=args, callbacks=[FiniteGradients()])
         self.learner, self.source, self.collator, self.gate_factor = learner, source, collator, gate_factor
         self.own_source = own_source
@@ -177,8 +182,8 @@ class AllocatorTrainer(Trainer):
                 [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()],
                 betas=(0.9, 0.98),
             )
-            if self.learner.whitened is not None:
-                condition(self.optimizer, self.learner.scorer, self.learner.whitened)
+            if self.whitened is not None:
+                condition(self.optimizer, self.learner.scorer, self.whitened)
         return self.optimizer
 
     def _get_learning_rate(self) -> float:

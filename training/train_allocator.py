@@ -262,7 +262,9 @@ def main(arguments: list[str] | None = None) -> Path:
         asked = sum(len(page.evidence) for page in pages) / len(pages)
         settings.per_device_train_batch_size = max(1, round(options.batch_size / asked))
         source, collator = ListSource(pages, options.seed), PageCollator(collator)
-    trainer = AllocatorTrainer(learner, settings, source, collator, options.gate_factor, bool(options.ahead))
+    trainer = AllocatorTrainer(
+        learner, settings, source, collator, options.gate_factor, bool(options.ahead), options.whiten
+    )
     if done:  # the checkpoint is the result
         restore(learner, checkpoint)
     else:
