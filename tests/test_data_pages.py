@@ -99,6 +99,7 @@ def test_what_can_not_be_read_is_left_out(folder):
     pages = load_pages([folder(*rows)], 0)
     (page,) = (page for same in pages.grids.values() for page in same)
     assert [Path(example.picture).name for example in page.asked] == ["a.png"]
+    assert pages.left_out == 3
     with pytest.raises(DataError, match=f"1 to {MOST_LETTERS} ASCII"):
         load_pages([folder(row("b.png", evidence=[]), name="none")], 0)
 
@@ -154,11 +155,12 @@ def test_without_data_batches_are_those_of_before():
     assert first.asked is not None
 
 
-def test_the_language_stage_takes_them_and_goes_on_with_them(folder, tmp_path, monkeypatch):
+def test_the_language_stage_takes_them_and_goes_on_with_them(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(train_base, "export", lambda model, place: place.mkdir(parents=True, exist_ok=True))
-    shown = ["--data", folder(row("a.png")), "--data-share", "0.9", "--save-every", "1"]
+    shown = ["--data", folder(row("a.png"), row("b.png", evidence=[])), "--data-share", "0.9", "--save-every", "1"]
     history = train_base.main([*SMOKE, *shown, "--steps", "2", "--out", str(tmp_path / "out")])
     assert any("asked" not in metrics for metrics in history)
+    assert "1 questions are left out" in capsys.readouterr().err
     trainer, _ = train_base.prepare(["--resume", "--out", str(tmp_path / "out")])
     assert trainer.options.data_share == 0.9
     assert list(trainer.data.grids) == [(6, 8)]

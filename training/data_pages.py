@@ -34,21 +34,23 @@ class _Page:
 
 def load_pages(specs: Sequence[str], seed: int, limit: int | None = None) -> "DataPages":
     """The training questions of `specs`, at most `limit` of each, that the language model can be taught to read: those whose
-    evidence is known, with an answer of at most `MOST_LETTERS` ASCII letters.
+    evidence is known, with an answer of at most `MOST_LETTERS` ASCII letters. How many others there were stands in `left_out`.
 
     Raises:
         DataError: bad data, or no such question in them.
         ValueError: an unknown spec or option.
     """
-    pages = []
+    pages, left_out = [], 0
     for spec in specs:
-        readable = [example for example in load_examples(spec, "train", seed, limit) if _readable(example)]
+        examples = load_examples(spec, "train", seed, limit)
+        readable = [example for example in examples if _readable(example)]
+        left_out += len(examples) - len(readable)
         pages += [_Page(tuple(asked), asked[0].image.size) for asked in by_picture(readable)]
     if not pages:
         raise DataError(
             f"--data {' '.join(specs)}: no training question has evidence and an answer of 1 to {MOST_LETTERS} ASCII letters"
         )
-    return DataPages(pages)
+    return DataPages(pages, left_out)
 
 
 def _readable(example: Example) -> bool:
@@ -59,7 +61,8 @@ def _readable(example: Example) -> bool:
 class DataPages:
     """Batches of the pages of `load_pages`, each of one grid, which is drawn the more often the more pages have it."""
 
-    def __init__(self, pages: Sequence[_Page]):
+    def __init__(self, pages: Sequence[_Page], left_out: int = 0):
+        self.left_out = left_out
         self.grids: dict[tuple[int, int], list[_Page]] = {}
         for page in pages:
             self.grids.setdefault(page.cells, []).append(page)

@@ -23,7 +23,7 @@ from training.base_model import HEADS, build_model, export
 from training.base_options import KEPT, parse, read_state
 from training.batches import make_batch
 from training.curriculum import STAGES, Stage
-from training.data_pages import load_pages
+from training.data_pages import MOST_LETTERS, load_pages
 from training.run_folder import STATE, cut_after
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
@@ -113,6 +113,12 @@ class Trainer:
             named = " or ".join(one.name for one in self.stages if one.language_only)
             raise ValueError(f"--data has no letters for the stage {stage.name!r} to learn; pass --stage {named}")
         self.data = load_pages(self.options.data, self.options.seed, self.options.limit)
+        if self.data.left_out and not self.rank:
+            print(
+                f"--data: {self.data.left_out} questions are left out, which have no evidence or an answer that is not of 1 to "
+                f"{MOST_LETTERS} ASCII letters",
+                file=sys.stderr,
+            )
 
     def save(self) -> None:
         """Writes the state file, whole or not at all, the export, and the auxiliary heads; the first process only."""
