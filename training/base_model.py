@@ -21,8 +21,9 @@ VOCABULARY = 1024  # the tokenizer's, with room to grow
 HEADS = "heads.safetensors"  # beside an exported model: the auxiliary heads, for training it further
 
 
-def build_config() -> Qwen3VLConfig:
-    """The configuration: about 6 million parameters, 3 DeepStack levels, grouped-query attention, interleaved M-RoPE."""
+def build_config(tied: bool = False) -> Qwen3VLConfig:
+    """The configuration: about 6 million parameters, 3 DeepStack levels, grouped-query attention, interleaved M-RoPE; whether the
+    head is `tied` to the embeddings."""
     tokenizer = build_tokenizer()
 
     def token_id(token: str) -> int:
@@ -39,7 +40,7 @@ def build_config() -> Qwen3VLConfig:
     )  # fmt: skip
     text = dict(
         vocab_size=VOCABULARY, hidden_size=256, intermediate_size=640, num_hidden_layers=5, num_attention_heads=8,
-        num_key_value_heads=4, head_dim=32, max_position_embeddings=8192, tie_word_embeddings=False,
+        num_key_value_heads=4, head_dim=32, max_position_embeddings=8192, tie_word_embeddings=tied,
         initializer_range=0.04,
         rope_parameters={
             "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5], "mrope_interleaved": True,
@@ -47,16 +48,16 @@ def build_config() -> Qwen3VLConfig:
         pad_token_id=token_id(END_OF_TEXT), eos_token_id=token_id(END_OF_TURN), bos_token_id=None,
     )  # fmt: skip
     return Qwen3VLConfig(
-        vision_config=vision, text_config=text, tie_word_embeddings=False,
+        vision_config=vision, text_config=text, tie_word_embeddings=tied,
         image_token_id=token_id("<|image_pad|>"), video_token_id=token_id("<|video_pad|>"),
         vision_start_token_id=token_id("<|vision_start|>"), vision_end_token_id=token_id("<|vision_end|>"),
     )  # fmt: skip
 
 
-def build_model(seed: int) -> Qwen3VLForConditionalGeneration:
+def build_model(seed: int, tied: bool = False) -> Qwen3VLForConditionalGeneration:
     """A stock model with random weights of that seed, in float32 on the CPU, with the generation settings it is saved with."""
     torch.manual_seed(seed)
-    model = Qwen3VLForConditionalGeneration(build_config())
+    model = Qwen3VLForConditionalGeneration(build_config(tied))
     text = model.config.text_config
     model.generation_config = GenerationConfig(
         do_sample=False, eos_token_id=[text.eos_token_id, text.pad_token_id], pad_token_id=text.pad_token_id
@@ -85,7 +86,7 @@ def export(model: Qwen3VLForConditionalGeneration, folder: Path) -> None:
     """Writes the stock Qwen3-VL folder (bfloat16 weights, processor, tokenizer, template), replacing files of that name."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().to("cpu", torch.bfloat16) for name, tensor in model.state_dict().items()}
-    plain = build_model(seed=0).to(torch.bfloat16)
+    plain = build_model(seed=0, tied=model.config.tie_word_embeddings).to(torch.bfloat16)
     plain.load_state_dict(state)
     plain.save_pretrained(folder)
     build_tokenizer().save_pretrained(folder)
