@@ -11,14 +11,14 @@ from PIL import Image
 from tests.small_archive import archive_files, tar_of
 from training import train_base
 from training.base_model import CELL, build_model
-from training.batches import IGNORED, _tokenizer, image_start, opens_answer
+from training.batches import IGNORED, _tokenizer, image_start, make_batch, opens_answer
 from training.curriculum import STAGES
 from training.data import DataError
 from training.data_pages import MOST_LETTERS, load_pages
 from training.leaving_out import leave_out
 from training.speed import speed_up
 from training.steps import GlyphHead, losses
-from training.stream import Batches
+from training.stream import MOST_PROCESSES, Batches
 
 LANGUAGE = STAGES[-1]
 QUESTION, ANSWER = "What does it say for locker?", "Ox 7"
@@ -153,6 +153,9 @@ def test_without_data_batches_are_those_of_before():
     first, second = (next(iter(Batches(LANGUAGE, 5, 0, 1, 0, *data))) for data in ((), (None, 0.9)))
     assert torch.equal(first.images, second.images)
     assert first.asked is not None
+    number = 5 * 1_000_003
+    drawn = make_batch(LANGUAGE, "train", number * MOST_PROCESSES, 1, *Random(number).choice(LANGUAGE.grids))
+    assert torch.equal(first.images, drawn.images)
 
 
 def test_the_language_stage_takes_them_and_goes_on_with_them(folder, tmp_path, monkeypatch, capsys):
@@ -170,6 +173,13 @@ def test_other_stages_refuse_them(folder, tmp_path):
     asked = ["--smoke", "--stage", "world", "--data", folder(row("a.png")), "--out", str(tmp_path / "out")]
     with pytest.raises(ValueError, match="--stage language"):
         train_base.prepare(asked)
+
+
+@pytest.mark.parametrize("bad", ["--limit 9", "--data world --limit 0", "--data world --data-share 1"])
+def test_options_of_data_are_checked_before_anything_is_loaded(bad, capsys):
+    with pytest.raises(SystemExit):
+        train_base.parse([*SMOKE, *bad.split()])
+    assert bad.split()[-2] in capsys.readouterr().err
 
 
 def test_an_image_stands_first(folder):

@@ -91,6 +91,8 @@ def _refused(options: argparse.Namespace) -> str | None:
             return f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on"
     if not 0 < options.learning_rate < math.inf:
         return f"--learning-rate {options.learning_rate}: pass a finite number above 0"
+    if options.limit and not options.data:
+        return f"--limit {options.limit} is of the questions of --data; pass --data with it"
     if not 0 < options.data_share < 1:
         return f"--data-share {options.data_share}: pass a number between 0 and 1"
     if options.processes > MOST_PROCESSES:

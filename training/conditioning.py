@@ -14,8 +14,9 @@ def whitening(embeddings: torch.Tensor) -> torch.Tensor:
     """(C, C) float32, symmetric: what gives the rows of embeddings (tokens, C), as scorers read them, the second moment 1 in
     every direction. Not centred: a direction that all rows share gets no more than another.
 
-    Most of an embedding is what it shares with all others (Ethayarajh 2019, section 4.1; Mu and Viswanath 2018, section 2): what
-    tells one word from another is a few percent of it, and is learned as slowly.
+    Embeddings that are tied to the head lie in a narrow cone, those of rare tokens most of all (Gao et al. 2019, "Representation
+    Degeneration Problem in Training Natural Language Generation Models"): what tells such words apart is little of them, and is
+    learned as slowly.
     """
     rows = embeddings.detach().float()
     rows = normalised(rows[:: -(-len(rows) // _ROWS)])
