@@ -167,6 +167,10 @@ def test_the_language_stage_takes_them_and_goes_on_with_them(folder, tmp_path, m
     trainer, _ = train_base.prepare(["--resume", "--out", str(tmp_path / "out")])
     assert trainer.options.data_share == 0.9
     assert list(trainer.data.grids) == [(6, 8)]
+    rows = (tmp_path / "pages" / "train" / "metadata.jsonl").read_text()
+    (tmp_path / "pages" / "train" / "metadata.jsonl").write_text(rows.replace(ANSWER, "Ox 8"))
+    with pytest.raises(ValueError, match="is not what the run in"):
+        train_base.prepare(["--resume", "--out", str(tmp_path / "out")])
 
 
 def test_other_stages_refuse_them(folder, tmp_path):

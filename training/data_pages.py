@@ -10,6 +10,7 @@ from training.base_model import CELL
 from training.batches import Batch, assembled
 from training.data import Example, by_picture, evidence_share, load_examples
 from training.data.check import DataError
+from training.run_folder import fingerprint_of
 from training.world import Question
 from training.world.canvas import Point
 from training.world.wordings import instructed
@@ -63,6 +64,7 @@ class DataPages:
 
     def __init__(self, pages: Sequence[_Page], left_out: int = 0):
         self.left_out = left_out
+        self.fingerprint = fingerprint_of(example for page in pages for example in page.asked)
         self.grids: dict[tuple[int, int], list[_Page]] = {}
         for page in pages:
             self.grids.setdefault(page.cells, []).append(page)

@@ -1,11 +1,24 @@
-"""What stands in a run's folder: the JSON-lines file of its metrics, whose lines have a `step`, and by what one tool knows
-another's."""
+"""What stands in a run's folder: the JSON-lines file of its metrics, whose lines have a `step`, by what one tool knows
+another's, and by what a resumed run knows its data."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+
+from evaluation.records import data_fingerprint
+from training.data import Example
 
 STATE = "state.pt"  # of `train_base`
 OPTIONS = "options.json"  # of `train_allocator`
+
+
+def fingerprint_of(examples: Iterable[Example]) -> str:
+    """A hash of what a resumed run has to be given again: pages, names, questions, answers and boxes of the examples in order.
+    No picture is opened."""
+    examples = list(examples)
+    pictures = [example.picture if isinstance(example.picture, (str, Path)) else "" for example in examples]
+    contexts = [[[float(side) for side in box] for box in example.context] for example in examples]
+    return data_fingerprint(examples, [f"{path} {context}" for path, context in zip(pictures, contexts, strict=True)])
 
 
 def cut_after(path: Path, step: int) -> None:

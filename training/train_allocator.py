@@ -20,7 +20,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation.dials import parse_dials
-from evaluation.records import add_tensors, data_fingerprint
+from evaluation.records import add_tensors
 from training.adapt import adapt, merged, tuned_tensors
 from training.ahead import PageCollator, encode_ahead, own_pages
 from training.allocator import load_allocator, load_baseline, save_allocator, save_baseline, write_tensors
@@ -29,7 +29,7 @@ from training.allocator_learner import AllocatorLearner
 from training.allocator_options import DEFAULT_SIGNALS, LAYER_SCORERS, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples, world_spec
-from training.run_folder import STATE
+from training.run_folder import STATE, fingerprint_of
 from training.signals import parse_signals
 
 __all__ = ["DEFAULT_SIGNALS", "finish", "main", "make_learner", "make_source", "parse", "training_arguments"]
@@ -65,14 +65,12 @@ def fingerprints(source) -> list[str | None]:
     """A hash of each source's pages, names, questions, answers and boxes in order, for `--resume`. No picture is opened; None
     for the world, which is drawn from the seed."""
     sources = source.sources if isinstance(source, MixedSource) else [source]
-    return [_fingerprint(each) if isinstance(each, PictureSource) else None for each in sources]
-
-
-def _fingerprint(source: PictureSource) -> str:
-    examples = [example for number in range(len(source)) for example in source.page(number)]
-    pictures = [example.picture if isinstance(example.picture, (str, Path)) else "" for example in examples]
-    contexts = [[[float(side) for side in box] for box in example.context] for example in examples]
-    return data_fingerprint(examples, [f"{path} {context}" for path, context in zip(pictures, contexts, strict=True)])
+    return [
+        fingerprint_of(example for number in range(len(each)) for example in each.page(number))
+        if isinstance(each, PictureSource)
+        else None
+        for each in sources
+    ]
 
 
 def _check_data(options: argparse.Namespace, found: list[str | None]) -> None:

@@ -43,7 +43,7 @@ class Trainer:
         self.model = build_model(options.seed).to(self.device).train()
         self.glyph_head = GlyphHead(self.model.config.text_config.hidden_size).to(self.device)
         self.step, self.stage, self.cooling_since = 0, self.first_stage(), None
-        self.data = None  # pages beside the world's
+        self.data, self.data_began = None, None  # pages beside the world's, and their fingerprint when the run began
         speed_up(self.model, options.compile, vision=not self.freeze())
         self.parameters = [*self.model.parameters(), *self.glyph_head.parameters()]
         decayed = [p for p in self.parameters if p.ndim > 1]
@@ -71,6 +71,7 @@ class Trainer:
             "model": self.model.state_dict(), "glyph_head": self.glyph_head.state_dict(),
             "optimizer": self.optimizer.state_dict(), "step": self.step, "stage": self.stage,
             "cooling_since": self.cooling_since, "options": {name: getattr(self.options, name) for name in KEPT},
+            "data": self.data and self.data.fingerprint,
         }  # fmt: skip
 
     def load(self, path: Path) -> None:
@@ -80,6 +81,7 @@ class Trainer:
         self.glyph_head.load_state_dict(saved["glyph_head"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.step, self.stage, self.cooling_since = saved["step"], saved["stage"], saved["cooling_since"]
+        self.data_began = saved.get("data")
         self.freeze()
 
     def begin(self, folder: Path) -> None:
@@ -113,6 +115,11 @@ class Trainer:
             named = " or ".join(one.name for one in self.stages if one.language_only)
             raise ValueError(f"--data has no letters for the stage {stage.name!r} to learn; pass --stage {named}")
         self.data = load_pages(self.options.data, self.options.seed, self.options.limit)
+        if self.data_began not in (None, self.data.fingerprint):
+            raise ValueError(
+                f"--data {' '.join(self.options.data)} is not what the run in {self.options.out} began with: its names, questions, "
+                "answers or boxes have changed; put them back, or pass another --out"
+            )
         if self.data.left_out and not self.rank:
             print(
                 f"--data: {self.data.left_out} questions are left out, which have no evidence or an answer that is not of 1 to "
