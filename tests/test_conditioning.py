@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from arrcoc.matching import WordMatcher, normalised
+from arrcoc.matching import normalised
 from arrcoc.participating import ParticipatoryScorer
 from training.conditioning import condition, question_weights, whitening
 
@@ -91,4 +91,3 @@ def test_what_reads_a_question_is_found_where_it_is_trained():
     assert all(weight.shape[1] == words * WIDTH for weight, words in found.items())
     assert not question_weights(scorer.requires_grad_(False))
     assert not question_weights(nn.Linear(4, 4))
-    assert any(isinstance(module, WordMatcher) for module in scorer.modules())

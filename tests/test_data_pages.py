@@ -179,7 +179,9 @@ def test_other_stages_refuse_them(folder, tmp_path):
         train_base.prepare(asked)
 
 
-@pytest.mark.parametrize("bad", ["--limit 9", "--data world --limit 0", "--data world --data-share 1"])
+@pytest.mark.parametrize(
+    "bad", ["--limit 9", "--data-share 0.4", "--data world --limit 0", "--data world --data-share 1"]
+)
 def test_options_of_data_are_checked_before_anything_is_loaded(bad, capsys):
     with pytest.raises(SystemExit):
         train_base.parse([*SMOKE, *bad.split()])

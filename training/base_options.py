@@ -10,6 +10,7 @@ from training.curriculum import STAGES
 from training.run_folder import OPTIONS, STATE
 from training.stream import MOST_PROCESSES
 
+DATA_SHARE = 0.5
 # Options that a resumed run goes on with as it began, where its command line does not say.
 KEPT = (
     "seed", "batch_size", "learning_rate", "warmup", "cooldown", "processes", "workers", "evaluate_every", "evaluate_pages",
@@ -55,7 +56,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--data", nargs="+", help="besides the world, in the language stage; what training.data.load_examples takes"
     )
-    parser.add_argument("--data-share", type=float, default=0.5, help="of the batches show pages of --data")
+    parser.add_argument("--data-share", type=float, default=DATA_SHARE, help="of the batches show pages of --data")
     parser.add_argument("--limit", type=int, help="of the questions of each of --data")
     parser.add_argument("--steps", type=int, help="stop after that many steps of this run, whatever the stage")
     parser.add_argument("--processes", type=int, default=1, help="that train together, one thread each is best")
@@ -93,6 +94,8 @@ def _refused(options: argparse.Namespace) -> str | None:
         return f"--learning-rate {options.learning_rate}: pass a finite number above 0"
     if options.limit and not options.data:
         return f"--limit {options.limit} is of the questions of --data; pass --data with it"
+    if options.data_share != DATA_SHARE and not options.data:
+        return f"--data-share {options.data_share} is of the batches that show --data; pass --data with it"
     if not 0 < options.data_share < 1:
         return f"--data-share {options.data_share}: pass a number between 0 and 1"
     if options.processes > MOST_PROCESSES:
