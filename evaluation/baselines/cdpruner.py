@@ -51,19 +51,20 @@ def greedy_map(features: torch.Tensor, relevance: torch.Tensor, count: int) -> t
     directions = F.normalize(features.double(), dim=-1) * relevance.double()[:, None]
     gains = directions.square().sum(-1)
     factor = directions.new_zeros(count, len(gains))
-    chosen = []
-    free = torch.ones(len(gains), dtype=torch.bool, device=gains.device)
-    for step in range(count):
-        best = int(gains.masked_fill(~free, -torch.inf).argmax())
-        if gains[best] < SMALLEST_GAIN:
-            break
+    free = torch.ones_like(gains, dtype=torch.bool)
+    chosen, gained = [], []
+    for step in range(count):  # a GPU is not waited for until all steps are done
+        gain, best = gains.masked_fill(~free, -torch.inf).max(0)
         chosen.append(best)
-        free[best] = False
-        row = directions @ directions[best] - factor[:step, best] @ factor[:step]
-        factor[step] = row / gains[best].sqrt()
+        gained.append(gain)
+        free = free.index_fill(0, best, False)
+        row = directions @ directions[best] - factor[:step].index_select(1, best[None])[:, 0] @ factor[:step]
+        factor[step] = row / gain.sqrt()
         gains = gains - factor[step].square()
-    others = relevance.masked_fill(~free, -torch.inf).argsort(descending=True, stable=True)
-    return torch.cat([torch.tensor(chosen, dtype=torch.long, device=others.device), others[: count - len(chosen)]])
+    rank = int((torch.stack(gained) >= SMALLEST_GAIN).long().cumprod(0).sum())  # what comes after is rounding
+    order = torch.stack(chosen)[:rank]
+    others = relevance.index_fill(0, order, -torch.inf).argsort(descending=True, stable=True)
+    return torch.cat([order, others[: count - rank]])
 
 
 def questions_of(model, encoded: Encoded) -> list[torch.Tensor]:
