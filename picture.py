@@ -198,7 +198,8 @@ def square(image, size: int, data_format: str | None = None) -> torch.Tensor:
     if not isinstance(image, Image.Image):
         image = to_pil(image, data_format)
     # Reducing by whole numbers first makes large pictures several times faster; the gap keeps the result antialiased.
-    squared = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    image = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+    squared = image.resize((size, size), Image.Resampling.BILINEAR, reducing_gap=2.0)
     return torch.from_numpy(np.array(squared)).permute(2, 0, 1).contiguous()
 
 
