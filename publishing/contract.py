@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import torch
+import yaml
 from huggingface_hub import ModelCard
 from safetensors import SafetensorError, safe_open
 from transformers.dynamic_module_utils import get_relative_imports
@@ -136,7 +137,10 @@ def _maps(folder: Path):
         ("config.json", config, LOADERS),
         ("processor_config.json", processor, ("AutoProcessor",)),
     ):
-        named = settings.get("auto_map", {})
+        named = settings.get("auto_map") or {}
+        if not isinstance(named, dict):
+            yield f"{file}: auto_map is {named!r}, wanted a loader and its class in each entry; stage the folder again"
+            continue
         for loader in loaders:
             if loader not in named:
                 yield f"{file}: auto_map has no {loader}; stage the folder again"
@@ -154,7 +158,9 @@ def _reference(folder: Path, reference: str):
         yield f"names {reference}, but {path.name} does not ship"
         return
     try:
-        defined = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)}
+        defined = {
+            node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)
+        }
     except SyntaxError:
         return  # told by _code
     if name not in defined:
@@ -188,6 +194,7 @@ def _tensors(folder: Path):
                 held[path.name] = set(file.keys())
                 for name in sorted(held[path.name]):
                     tensor = file.get_tensor(name)
+                    tensor = tensor.float() if tensor.dtype.itemsize == 1 else tensor  # float8 can't be asked
                     if tensor.is_floating_point() and not torch.isfinite(tensor).all():
                         yield f"{path.name}: {name} holds NaN or infinity; the file is damaged"
         except (OSError, SafetensorError) as error:
@@ -206,7 +213,11 @@ def _tensors(folder: Path):
 def _card(folder: Path):
     """The card's metadata, and whether the hashes that it shows reviewers are those of the files."""
     text = (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).exists() else ""
-    data = ModelCard(text, ignore_metadata_errors=True).data.to_dict()
+    try:
+        data = ModelCard(text, ignore_metadata_errors=True).data.to_dict()
+    except yaml.YAMLError as error:
+        yield f"{CARD}: its metadata can't be read ({error}); correct what stands between the two lines of ---"
+        return
     for name, wanted in (("pipeline_tag", "image-text-to-text"), ("library_name", "transformers")):
         if data.get(name) != wanted:
             yield f"{CARD}: {name} is {data.get(name)!r}, wanted {wanted!r}"
