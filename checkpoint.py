@@ -9,14 +9,15 @@ from transformers import Qwen3VLConfig
 
 # Parts of the allocator that may be new alone, by how the names of their tensors begin: files of older code lack them, and a model
 # without pooled cells has no adapter.
+ADAPTER = ("adapter.",)
 STAGE_1 = ("early_participation.", "reader.")
 RESTORER = ("restorer.",)
-_OPTIONAL = (("adapter.",), STAGE_1, RESTORER)
+_OPTIONAL = (ADAPTER, STAGE_1, RESTORER)
 
 
 def with_new_parts(tensors: dict[str, torch.Tensor], new: nn.Module) -> dict[str, torch.Tensor]:
-    """`tensors` of an allocator, and those of the layer `new` for stage 1 and for the restorer where there are none of theirs."""
-    for part in (STAGE_1, RESTORER):
+    """`tensors` of an allocator, and those of the layer `new` for a part that may be new alone where there are none of its."""
+    for part in _OPTIONAL:
         if not any(name.startswith(part) for name in tensors):
             tensors = tensors | {name: own for name, own in new.state_dict().items() if name.startswith(part)}
     return tensors

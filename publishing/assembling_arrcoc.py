@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers.utils import cached_file
 
-from .checkpoint import with_new_parts
+from .checkpoint import ADAPTER, with_new_parts
 from .configuration_arrcoc import PROCESSOR_DIALS, ARRCOCQwen3VLConfig
 from .modeling_arrcoc_qwen import ARRCOCQwen3VLForConditionalGeneration as WholeModel
 from .processing_arrcoc import ARRCOCProcessor
@@ -35,6 +35,13 @@ def take_base(holder: dict) -> tuple[str, str]:
             "repository again with `python upload.py stage --allocator-only`"
         )
     return base, revision
+
+
+def _of_this_repository(kwargs: dict) -> dict:
+    """Where this repository's own files are looked up; what says so of it and not of the base is removed from `kwargs`."""
+    here = {name: kwargs.pop(name) for name in _HERE if name in kwargs}
+    hub = {name: kwargs[name] for name in _HUB if kwargs.get(name) is not None}
+    return hub | {name: here[name] for name in ("revision", "subfolder") if here.get(name)}
 
 
 @contextmanager
@@ -62,9 +69,7 @@ class ARRCOCQwen3VLForConditionalGeneration(WholeModel):
         Raises:
             ValueError: the allocator's tensors do not fit the config, or hold NaN or infinity, or are offloaded to disk.
         """
-        here = {name: kwargs.pop(name) for name in _HERE if name in kwargs}
-        hub = {name: kwargs[name] for name in _HUB if kwargs.get(name) is not None}
-        hub |= {name: here[name] for name in ("revision", "subfolder") if here.get(name)}
+        hub = _of_this_repository(kwargs)
         if config is None:
             config = ARRCOCQwen3VLConfig.from_pretrained(pretrained_model_name_or_path, **hub)
         config = copy.deepcopy(config)
@@ -77,7 +82,10 @@ class ARRCOCQwen3VLForConditionalGeneration(WholeModel):
                 base, *args, config=config, revision=revision, output_loading_info=True, **kwargs
             )
         layer = model.model.arrcoc
-        fill(layer, with_new_parts(tensors, type(layer)(model.config)))
+        tensors = with_new_parts(tensors, type(layer)(model.config))
+        if layer.adapter is None:  # of pooled cells, which the caller's config has not
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(ADAPTER)}
+        fill(layer, tensors)
         info["missing_keys"] = {name for name in info["missing_keys"] if ".arrcoc." not in name}
         return (model, info) if output_loading_info else model
 
@@ -108,9 +116,7 @@ class ARRCOCProcessorFromBase(ARRCOCProcessor):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, **kwargs):
         """The base's processor at its pinned commit, with this repository's dials where `kwargs` says nothing else."""
-        here = {name: kwargs.pop(name) for name in _HERE if name in kwargs}
-        hub = {name: kwargs[name] for name in _HUB if kwargs.get(name) is not None}
-        hub |= {name: here[name] for name in ("revision", "subfolder") if here.get(name)}
+        hub = _of_this_repository(kwargs)
         settings, _ = cls.get_processor_dict(pretrained_model_name_or_path, **hub)
         base, revision = take_base(settings)
         dials = {name: settings[name] for name in (*PROCESSOR_DIALS, "padding_side") if name in settings}
