@@ -24,6 +24,7 @@ class Allocation:
         depth: (K,) long, how many DeepStack levels the token receives.
         cell_token: (t * h * w,) long, the token that each cell feeds, -1 for a dropped cell.
         pooled: whether a token stands for a pooled cell; `None` to read it off `level`, for which a GPU is waited for.
+        coarse: how many of the tokens are those of a coarse view.
     """
 
     positions: torch.Tensor
@@ -35,6 +36,7 @@ class Allocation:
     depth: torch.Tensor
     cell_token: torch.Tensor
     pooled: bool | None = None
+    coarse: int = 0
 
     def __post_init__(self):
         if self.pooled is None:
@@ -95,7 +97,15 @@ def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch
 
     Args:
         encoded: (M,) ascending, the cells that `tokens` has rows of, where not of all; the plan then has fine cells alone.
+
+    Raises:
+        ValueError: the plan has tokens of a coarse view, which are rows of another picture.
     """
+    if allocation.coarse:
+        raise ValueError(
+            f"the first {allocation.coarse} tokens of this plan are those of a coarse view, and `tokens` has the rows of the "
+            "cells; call get_image_features(), which encodes both, or allocate with allocation_mode='select'"
+        )
     if encoded is not None:
         return tokens[torch.searchsorted(encoded, flat_index(allocation))]
     if not allocation.pooled:

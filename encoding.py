@@ -113,6 +113,7 @@ class CoarseView:
             level=torch.cat([level, fine.level]),
             depth=torch.cat([depth, fine.depth]),
             cell_token=torch.where(fine.cell_token < 0, self.covers, fine.cell_token + len(self)),
+            coarse=len(self),
         )
 
 

@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from PIL import Image
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from arrcoc.allocation import Allocation
+from arrcoc.allocation import Allocation, apply_to_tokens
 from arrcoc.encoding import COARSE_FACTORS, coarse_grid, coarse_view, encode_cells
 from arrcoc.looking import EMPTY_CONTRAST, cell_contrast, choose_to_encode
 from arrcoc.texture import pixel_canvas
@@ -325,6 +325,8 @@ def test_a_cell_without_a_token_feeds_the_coarse_token_over_it(tiny_model):
     assert plan.depth.tolist() == [3, 3, 3, 3, 3, 3, 3, 1]
     assert plan.level.tolist() == [1, 1, 1, 1, 1, 1, 0, 0]
     assert plan.positions[6:].tolist() == kept.tolist()
+    with pytest.raises(ValueError, match="the first 6 tokens of this plan are those of a coarse view"):
+        apply_to_tokens(plan, torch.zeros(15, 2))
 
 
 @pytest.mark.parametrize(
