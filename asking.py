@@ -104,6 +104,8 @@ def check_counts(counts, grids):
     if len(counts) != len(grids):
         raise ValueError(f"image_token_counts has {len(counts)} entries for {len(grids)} images; pass one per image")
     for number, (count, grid) in enumerate(zip(counts, grids, strict=True)):
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise ValueError(f"image_token_counts has {count!r} for image {number}; pass one whole number per image")
         cells = grid[0] * grid[1] * grid[2]
         if not 1 <= count <= cells:
             raise ValueError(f"image {number} can keep 1 to {cells} tokens, image_token_counts asks for {count}")

@@ -37,9 +37,10 @@ class DecidingMixin:
     @uncompiled
     def _look(self, asked: Asked, number: int, device, early: bool = False) -> Glance:
         if asked.texture_images is None:
+            spared = "" if asked.is_full(number) else ", or pass as many placeholders as the image has cells"
             raise ValueError(
                 "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor and "
-                "pass on all that it returns, or pass as many placeholders as the image has cells"
+                f"pass on all that it returns{spared}"
             )
         device = self._scoring_device(device)
         glance = self.arrcoc.look(asked.texture_images[number].to(device), asked.grids[number])

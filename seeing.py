@@ -99,8 +99,12 @@ class SeeingMixin(DecidingMixin):
         allocation_mode=None,
     ) -> EncodedImages:
         """See `ARRCOCQwen3VLForConditionalGeneration.encode_images`."""
-        if pixel_values is None or image_grid_thw is None:
+        if pixel_values is None and image_grid_thw is None:
             raise ValueError("there is no image to encode: pass the processor's output of a prompt with images")
+        if pixel_values is None or image_grid_thw is None:
+            names = ("pixel_values", "image_grid_thw")
+            missing, there = names if pixel_values is None else names[::-1]
+            raise ValueError(f"{missing} is missing beside {there}; pass the processor's output as it is")
         asked = self._asked(
             image_grid_thw, image_token_counts, texture_images, None, None, encode_ratio, allocation_mode
         )

@@ -557,6 +557,34 @@ def test_allocate_without_its_inputs(model, inputs):
     assert len(model.allocate(**inputs)[0]) == 5
 
 
+@pytest.mark.parametrize("counts", [torch.tensor([5.0]), torch.tensor([4.5]), [[5]], torch.tensor([True])])
+def test_token_counts_that_are_no_whole_numbers(model, inputs, counts):
+    with pytest.raises(ValueError, match="for image 0; pass one whole number per image"):
+        model.allocate(**inputs | {"image_token_counts": counts})
+
+
+@pytest.mark.parametrize("name", ["pixel_values", "image_grid_thw"])
+def test_images_that_come_in_half_are_named(model, inputs, name):
+    with pytest.raises(ValueError, match=f"{name} is missing beside "):
+        model.encode_images(**broken(inputs, **{name: None}))
+
+
+def test_no_advice_to_keep_every_cell_where_every_cell_is_kept(processor, model, page):
+    full = broken(call(processor, page(), token_budget="full"), texture_images=None)
+    for method in (model.encode_images, model.allocate):
+        with pytest.raises(ValueError, match=r"texture_images is missing.* pass on all that it returns$"):
+            method(**full)
+
+
+@pytest.mark.parametrize(
+    "given", [("input_ids", "attention_mask"), ("input_ids", "attention_mask", "mm_token_type_ids")]
+)
+def test_placeholders_without_an_image_are_refused(model, inputs, given):
+    for run in (model, model.generate):
+        with pytest.raises(ValueError, match="the prompt has 5 image placeholders but no images"):
+            run(**{name: inputs[name] for name in given})
+
+
 @pytest.mark.skipif(is_torchvision_available(), reason="with torchvision, videos work")
 def test_image_and_video_without_torchvision(processor, page, chat):
     """Refused in words, alone and beside an image; the same chat without the video works."""
