@@ -84,7 +84,7 @@ def pooling_conflict(coarse_share: float, encode_ratio: float | str, allocation_
     return None
 
 
-def refuse_misspelt(names: Iterable[str]) -> None:
+def refuse_misspelt_arguments(names: Iterable[str]) -> None:
     """Raises TypeError where an argument of a model's call is none of ours but looks like one, or is another part's."""
     for name in names:
         if meant := _meant(name):
@@ -194,7 +194,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     def from_dict(cls, config_dict, **kwargs):
         """As `PreTrainedConfig.from_dict`, which assigns `kwargs` after all checks and ignores those of unknown name."""
         for name in kwargs:
-            _refuse_misspelt(cls, name)
+            _refuse_misspelt_field(cls, name)
         came = config_dict.get("model_type", cls.model_type)
         if came not in (cls.model_type, Qwen3VLConfig.model_type):
             raise ValueError(
@@ -224,7 +224,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             )
 
     def __setattr__(self, name: str, value: Any):
-        _refuse_misspelt(type(self), name)
+        _refuse_misspelt_field(type(self), name)
         super().__setattr__(name, value)
 
 
@@ -233,7 +233,7 @@ def _own_fields(config_class: Any) -> list[str]:
     return [f.name for f in fields(config_class) if f.name not in inherited]
 
 
-def _refuse_misspelt(config_class: Any, name: str):
+def _refuse_misspelt_field(config_class: Any, name: str):
     """Raises ValueError where `name` is no attribute of the config but looks like one of the dials."""
     if name.startswith("_") or name in config_class.__dataclass_fields__ or hasattr(config_class, name):
         return

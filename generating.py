@@ -22,7 +22,7 @@ from .caching import (
     pictures_of,
     prompt_end,
 )
-from .configuration_arrcoc import check_spending, refuse_misspelt
+from .configuration_arrcoc import check_spending, refuse_misspelt_arguments
 from .encoded import check_encoded
 from .placement import (
     cells_of,
@@ -44,7 +44,7 @@ class GeneratingMixin:
 
     @functools.wraps(Qwen3VLForConditionalGeneration.generate)
     def generate(self, *args, **kwargs):
-        refuse_misspelt(self._not_of_forward(kwargs))
+        refuse_misspelt_arguments(self._not_of_forward(kwargs))
         cache = given_cache(kwargs.get("past_key_values"), dict(kwargs))
         pictures = None if cache is None else pictures_of(kwargs)
         check_same_pictures(cache, pictures)
@@ -55,7 +55,8 @@ class GeneratingMixin:
         return result
 
     def _not_of_forward(self, names) -> list[str]:
-        return [name for name in names if name not in inspect.signature(type(self).forward).parameters]  # type: ignore[attr-defined]
+        known = inspect.signature(type(self).forward).parameters  # type: ignore[attr-defined]
+        return [name for name in names if name not in known]
 
     def generate_batch(self, inputs, *args, **kwargs):
         """Continuous batching of prompts of text, as with stock Qwen3-VL, also through `cache_implementation="paged"`.

@@ -13,7 +13,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .allocation import Allocation
+from .allocating import AllocatingMixin
 from .caching import (
     CACHE,
     PromptEnd,
@@ -28,7 +28,7 @@ from .caching import (
 )
 from .checkpoint import LoadingMixin
 from .compiling import with_return_dict
-from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt
+from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt_arguments
 from .encoded import EncodedImages, only_source
 from .generating import GeneratingMixin
 from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
@@ -83,7 +83,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
         cache = given_cache(past_key_values, kwargs)
         if not torch.compiler.is_compiling():  # which would trace how names are compared
-            refuse_misspelt(kwargs)
+            refuse_misspelt_arguments(kwargs)
         check_spending(encode_ratio, allocation_mode)
         mm_encoder_outputs = only_source(mm_encoder_outputs, encoded_images)
         if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
@@ -159,7 +159,9 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         return stock, features.deepstack_features[-1]
 
 
-class ARRCOCQwen3VLForConditionalGeneration(LoadingMixin, GeneratingMixin, Qwen3VLForConditionalGeneration):
+class ARRCOCQwen3VLForConditionalGeneration(
+    LoadingMixin, GeneratingMixin, AllocatingMixin, Qwen3VLForConditionalGeneration
+):
     """Qwen3-VL that answers from as many visual tokens as its prompt has image placeholders.
 
     Loads from its own folder or from any stock Qwen3-VL checkpoint, whose allocator then starts neutral: query-blind,
@@ -234,107 +236,6 @@ class ARRCOCQwen3VLForConditionalGeneration(LoadingMixin, GeneratingMixin, Qwen3
             allocation_mode=allocation_mode,
             encoded_images=encoded_images,
             **kwargs,
-        )
-
-    @torch.no_grad()
-    def encode_images(
-        self,
-        pixel_values: torch.Tensor | None = None,
-        image_grid_thw: torch.Tensor | None = None,
-        texture_images: torch.Tensor | None = None,
-        image_token_counts: torch.Tensor | None = None,
-        encode_ratio: float | str | None = None,
-        allocation_mode: str | None = None,
-        **others,
-    ) -> EncodedImages:
-        """The images of a prompt, encoded once: pass the result as `encoded_images` with every question about them.
-
-        Takes the processor's output as it is; later calls of `generate()` pay for allocation and language model alone.
-
-        Args:
-            image_token_counts: the most that will be asked for where `encode_ratio` is "auto"; without it, what carries
-                information is encoded and no more.
-            encode_ratio: 1.0 or "auto"; a smaller share would be what one question needs.
-            allocation_mode: as the later calls will have it, which need not repeat it. For "foveated", `image_token_counts`
-                must be the smallest that will be asked for and has room for a coarse view; if none has, later calls get the
-                coarsest. With both, one value may not serve a small and a large budget: encode once for each.
-
-        Raises:
-            ValueError: an argument is not allowed; the message says what is.
-            TypeError: an argument is not one of the model's.
-        """
-        self._refuse_unknown(others)
-        if pixel_values is not None and image_grid_thw is not None:
-            device = self._vision_device(pixel_values)
-            pixel_values, image_grid_thw = pixel_values.to(device), image_grid_thw.to(device)
-        return self.model.encode_images(
-            pixel_values,
-            image_grid_thw,
-            texture_images,
-            image_token_counts,
-            encode_ratio,
-            allocation_mode,
-        )
-
-    def _refuse_unknown(self, names) -> None:
-        # what the language model alone reads is ignored, as the processor returns it too
-        unknown = self._not_of_forward(names)
-        refuse_misspelt(unknown)
-        if unknown:
-            raise TypeError(f"{unknown[0]} is not an argument of the model; pass the processor's output as it is")
-
-    def _vision_device(self, pixel_values):
-        device = self.model.visual.patch_embed.proj.weight.device
-        if device.type == "meta":  # offloaded: the hooks fetch the weights and move the inputs
-            device = pixel_values.device
-        return device
-
-    @torch.no_grad()
-    def allocate(
-        self,
-        pixel_values: torch.Tensor | None = None,
-        image_grid_thw: torch.LongTensor | None = None,
-        texture_images: torch.Tensor | None = None,
-        query_input_ids: torch.Tensor | None = None,
-        query_attention_mask: torch.Tensor | None = None,
-        image_token_counts: torch.Tensor | None = None,
-        encode_ratio: float | str | None = None,
-        allocation_mode: str | None = None,
-        encoded_images: EncodedImages | None = None,
-        **others,
-    ) -> list[Allocation]:
-        """Where each image's tokens would go, one `Allocation` per image, without running the language model.
-
-        Takes the processor's output as it is; inputs that only the language model reads are ignored. Without
-        images the list is empty.
-
-        Raises:
-            ValueError: the raw images are missing, or the inputs describe different images.
-            TypeError: an argument is not one of the model's.
-        """
-        self._refuse_unknown(others)
-        if pixel_values is None and encoded_images is None:
-            if image_grid_thw is None:
-                return []
-            raise ValueError(
-                "pixel_values is missing beside image_grid_thw; pass the processor's output as it is, or encoded_images"
-            )
-        if image_token_counts is None or image_grid_thw is None:
-            missing = "image_token_counts" if image_token_counts is None else "image_grid_thw"
-            raise ValueError(f"{missing} is missing: allocate() takes the output of ARRCOCProcessor as it is")
-        if encoded_images is None and pixel_values is not None:
-            device = self._vision_device(pixel_values)
-            pixel_values, image_grid_thw = pixel_values.to(device), image_grid_thw.to(device)
-        return self.model.allocations(
-            pixel_values,
-            encoded_images,
-            image_grid_thw=image_grid_thw,
-            image_token_counts=image_token_counts,
-            texture_images=texture_images,
-            query_input_ids=query_input_ids,
-            query_attention_mask=query_attention_mask,
-            encode_ratio=encode_ratio,
-            allocation_mode=allocation_mode,
         )
 
     def save_pretrained(self, save_directory, **kwargs):

@@ -4,7 +4,6 @@ Beside Qwen3-VL's own inputs it emits the raw images, each image's question and 
 """
 
 import copy
-import difflib
 import functools
 import inspect
 import math
@@ -17,6 +16,7 @@ from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import is_torchvision_available, logging
 from transformers.video_processing_utils import BaseVideoProcessor
 
+from .arguments import is_empty, refuse_halves, refuse_late, refuse_misspelt_dials, setting
 from .budget import TIERS, as_entries, auto_token_budget, check_token_budget
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
@@ -29,11 +29,6 @@ logger = logging.get_logger(__name__)
 QUESTION_TURNS = ("last_user", "image")
 # Token counts of questions are padded to a multiple of this, so that batches of unlike questions often agree in shape.
 _QUERY_MULTIPLE = 32
-_LATE = (
-    "{0} is an argument of the model's calls, not of the processor's; pass it to forward() or generate(), in a pipeline as "
-    "generate_kwargs={{'{0}': ...}}"
-)
-_GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
 # Arguments that change the tokenizer's own state: questions are read with the text's, so that a call in another thread
 # never meets a tokenizer that is set otherwise.
 _TOKENIZER_STATE = ("padding", "truncation", "max_length", "stride", "pad_to_multiple_of", "padding_side")
@@ -79,7 +74,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         question_turn="last_user",
         **kwargs,
     ):
-        _refuse_misspelt(kwargs)
+        refuse_misspelt_dials(kwargs)
         super().__init__(image_processor, tokenizer, video_processor, chat_template=chat_template, **kwargs)
         self.token_budget = token_budget
         self.texture_size = texture_size
@@ -88,7 +83,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
     def __setattr__(self, name, value):
         if not name.startswith("_") and not hasattr(self, name):
-            _refuse_misspelt([name])
+            refuse_misspelt_dials([name])
         super().__setattr__(name, value)
 
     def _check_dials(self):
@@ -123,7 +118,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
     @classmethod
     def from_args_and_dict(cls, args, processor_dict, **kwargs):
-        _refuse_misspelt({**processor_dict, **kwargs})
+        refuse_misspelt_dials({**processor_dict, **kwargs})
         return super().from_args_and_dict(args, processor_dict, **kwargs)
 
     @classmethod
@@ -169,19 +164,19 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             ValueError: a budget, a picture or the number of placeholders is not what it must be; the message says what.
         """
         self._check_dials()
-        _refuse_misspelt(kwargs)
-        _refuse_late(kwargs)
-        _refuse_halves(text)
+        refuse_misspelt_dials(kwargs)
+        refuse_late(kwargs)
+        refuse_halves(text)
         token_budget = as_entries(token_budget)
-        images = None if _is_empty(images) else images
+        images = None if is_empty(images) else images
         if images is None:  # refused where no image is there to meet it, too
             check_token_budget(token_budget, 0 if isinstance(token_budget, list) else 1)
-        videos = None if _is_empty(videos) else videos
+        videos = None if is_empty(videos) else videos
         if videos is not None and "video_processor" not in self.get_attributes():
             raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
         if images is not None:
             # With do_rescale=False, or a factor of the caller's, the values of an array are not for us to scale.
-            of_images = functools.partial(_setting, kwargs, "images_kwargs")
+            of_images = functools.partial(setting, kwargs, "images_kwargs")
             rescale = of_images("do_rescale", self.image_processor.do_rescale)
             factor = of_images("rescale_factor", self.image_processor.rescale_factor)
             rescale = rescale and factor is not None and math.isclose(factor, 1 / 255)
@@ -191,7 +186,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         if text is not None and images is not None:
             sanitized = bool(kwargs.get("sanitize_control_tokens"))
             questions = questions_of(text, self.image_token, self.question_turn, sanitized)
-        text_kwargs = {name: _setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
+        text_kwargs = {name: setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
         text_kwargs = {name: value for name, value in text_kwargs.items() if value is not None}
         # A copy for this call carries the request, so that calls from several threads never see each other's.
         call = copy.copy(self)
@@ -284,54 +279,6 @@ def _video_settings(folder, kwargs: dict) -> dict | None:
     except OSError:
         return None
     return {name: value for name, value in settings.items() if name not in ("image_processor_type", "processor_class")}
-
-
-def _is_empty(images) -> bool:
-    """Whether a call brings no image: an empty list, or one empty list per prompt."""
-    lists = (list, tuple)
-    return isinstance(images, lists) and all(isinstance(entry, lists) and not entry for entry in images)
-
-
-def _setting(kwargs: dict, group: str, name: str, default):
-    """An argument of a call, given flat or within its group, as transformers merges them."""
-    nested = {**kwargs.get("common_kwargs", {}), **kwargs.get(group, {})}
-    return kwargs.get(name, nested.get(name, default))
-
-
-def _refuse_misspelt(names):
-    """Raises TypeError where one of `names` is not a dial but looks like one, or is an argument of the model's calls."""
-    for name in names:
-        if name in PROCESSOR_DIALS:
-            continue
-        if name in CALL_ARGUMENTS:
-            raise TypeError(_LATE.format(name))
-        close = difflib.get_close_matches(name, PROCESSOR_DIALS, n=1, cutoff=0.8)
-        if close or "budget" in name:
-            meant = close[0] if close else "token_budget"
-            raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
-
-
-def _refuse_halves(text):
-    """Raises ValueError where a text holds a lone surrogate, as JSON may: no tokenizer reads it."""
-    for each in text if isinstance(text, list | tuple) else [text]:
-        try:
-            str(each).encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"text holds half of a character (a lone surrogate, {error.object[error.start]!r}); take it out"
-            ) from None
-
-
-def _refuse_late(kwargs: dict):
-    for name in PROCESSOR_DIALS:
-        if name in kwargs:
-            raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")
-    for group in _GROUPS:
-        for name in kwargs.get(group) or {}:
-            if name in CALL_ARGUMENTS:
-                raise TypeError(_LATE.format(name))
-            if name in PROCESSOR_DIALS or "budget" in name:
-                raise TypeError(f"{name} is not an argument of {group}; pass token_budget beside it")
 
 
 ARRCOCProcessor.register_for_auto_class("AutoProcessor")

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_CHECKPOINT = ROOT / "checkpoints" / "arrcoc-small"
 # What ships beside weights, tokenizer and configs: flat, found by the loader through relative imports.
 CODE_FILES = (
+    "allocating.py",
     "allocation.py",
+    "arguments.py",
     "asking.py",
     "attending.py",
     "balancing.py",

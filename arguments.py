@@ -1,0 +1,60 @@
+"""The arguments of a processor's call: how they are given, and which are none of its."""
+
+import difflib
+
+from .configuration_arrcoc import CALL_ARGUMENTS, PROCESSOR_DIALS
+
+_LATE = (
+    "{0} is an argument of the model's calls, not of the processor's; pass it to forward() or generate(), in a pipeline as "
+    "generate_kwargs={{'{0}': ...}}"
+)
+_GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
+
+
+def is_empty(images) -> bool:
+    """Whether a call brings no image: an empty list, or one empty list per prompt."""
+    lists = (list, tuple)
+    return isinstance(images, lists) and all(isinstance(entry, lists) and not entry for entry in images)
+
+
+def setting(kwargs: dict, group: str, name: str, default):
+    """An argument of a call, given flat or within its group, as transformers merges them."""
+    nested = {**kwargs.get("common_kwargs", {}), **kwargs.get(group, {})}
+    return kwargs.get(name, nested.get(name, default))
+
+
+def refuse_misspelt_dials(names):
+    """Raises TypeError where one of `names` is not a dial but looks like one, or is an argument of the model's calls."""
+    for name in names:
+        if name in PROCESSOR_DIALS:
+            continue
+        if name in CALL_ARGUMENTS:
+            raise TypeError(_LATE.format(name))
+        close = difflib.get_close_matches(name, PROCESSOR_DIALS, n=1, cutoff=0.8)
+        if close or "budget" in name:
+            meant = close[0] if close else "token_budget"
+            raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
+
+
+def refuse_halves(text):
+    """Raises ValueError where a text holds a lone surrogate, as JSON may: no tokenizer reads it."""
+    for each in text if isinstance(text, list | tuple) else [text]:
+        try:
+            str(each).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"text holds half of a character (a lone surrogate, {error.object[error.start]!r}); take it out"
+            ) from None
+
+
+def refuse_late(kwargs: dict):
+    """Raises TypeError where a call brings what is set on the processor, or a group of its arguments what stands beside it."""
+    for name in PROCESSOR_DIALS:
+        if name in kwargs:
+            raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")
+    for group in _GROUPS:
+        for name in kwargs.get(group) or {}:
+            if name in CALL_ARGUMENTS:
+                raise TypeError(_LATE.format(name))
+            if name in PROCESSOR_DIALS or "budget" in name:
+                raise TypeError(f"{name} is not an argument of {group}; pass token_budget beside it")
