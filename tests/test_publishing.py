@@ -126,6 +126,11 @@ BROKEN = {
         edit("config.json", lambda c: c["auto_map"].update(AutoModel="you/theirs--modeling.X")),
         "takes its code from another place",
     ),
+    "a map of nothing": (edit("config.json", lambda c: c.update(auto_map=None)), "auto_map has no AutoConfig"),
+    "a map that is none": (
+        edit("config.json", lambda c: c.update(auto_map=["x"])),
+        "auto_map is ['x'], wanted a loader",
+    ),
     "a class that is not there": (
         edit("processor_config.json", lambda c: c["auto_map"].update(AutoProcessor="processing_arrcoc.Absent")),
         "does not define",
@@ -143,6 +148,7 @@ BROKEN = {
         lambda f: (f / CARD).write_text((f / CARD).read_text().replace("license: apache-2.0", "license: foo bar")),
         f"{CARD}: license='foo bar' is no license id of the Hub; name one",
     ),
+    "a card that is no YAML": (write(CARD, b"---\nlicense: [mit\n---\n"), f"{CARD}: its metadata can't be read"),
     "a card without its tags": (write(CARD, b"---\nlicense: mit\n---\n"), "tag conversational is missing"),
 }
 
@@ -162,6 +168,15 @@ def test_an_index_that_names_a_lost_shard_is_told(folder):
     index = {"weight_map": {name: "model-2.safetensors" for name in tensors}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert any("names lm_head" in p or "where it is not" in p for p in contract.problems_of(folder))
+
+
+def test_weights_of_a_byte_each_are_read(folder):
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if "layers.0.mlp.up_proj" in name)
+    for value, told in ((1.0, False), (torch.nan, True)):
+        tensors[name] = torch.full((2, 2), value).to(torch.float8_e4m3fn)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        assert any(f"{name} holds NaN" in problem for problem in contract.problems_of(folder)) == told
 
 
 def test_check_prints_problems_and_fails(folder, capsys):
@@ -615,6 +630,8 @@ def test_an_allocator_alone_is_put_together_with_its_base(
     push(out, api)
     whole = tmp_path / "whole"
     save = "".join(f"{name}.save_pretrained({str(whole)!r})\n" for name in ("model", "processor"))
+    save += "pooling = AutoModelForImageTextToText.from_pretrained(where, coarse_share=0.2, **pinned)\n"
+    save += "assert pooling.model.arrcoc.adapter is not None\n"  # which no allocator without pooled cells brings
     monkeypatch.setattr("publishing.fresh._SCRIPT", fresh._SCRIPT.replace("print(", save + "print("))
     result = load_in_fresh_process(
         REPO, PICTURES["page.png"], revision=TAG, offline=False, **environment(hub, tmp_path, READ)
