@@ -56,6 +56,12 @@ def cached_tokens(cache) -> int:
     return 0 if cache is None else int(cache.get_seq_length())
 
 
+def cached_rows(cache) -> int | None:
+    """How many prompts (or beams) a cache holds; `None` where it does not tell, as a quantised one that has no residual."""
+    held = (getattr(layer, "keys", None) for layer in getattr(cache, "layers", ()))
+    return next((len(keys) for keys in held if keys is not None and keys.dim() == 4), None)
+
+
 def decodes_statically(cache, position_ids) -> bool:
     """Whether this is one placed token behind the prompt of a static cache, which is never cropped: nothing hangs on how many
     tokens it holds. That is a tensor, which a GPU would be waited for at every token and which breaks `torch.compile`'s graph.
@@ -113,12 +119,23 @@ def held_rope_deltas(cache, check: bool = True) -> torch.Tensor | None:
     """(batch, 1) the next token's position minus its place among the tokens, or `None` where the cache is empty or another's.
 
     Raises:
-        ValueError: the cache was cropped to before the end of its images, or its prompt's end is not settled, and `check` is
-            set.
+        ValueError: the cache was cropped to before the end of its images, its prompt's end is not settled, or some of its rows
+            were selected, and `check` is set.
     """
     end = prompt_end(cache)
     if end is None or not (now := cached_tokens(cache)):
         return None
+    deltas, rows = end.rope_deltas, cached_rows(cache)
+    if rows is not None and rows < len(deltas):  # rows were selected, and it does not say which
+        if (deltas == deltas[:1]).all():
+            deltas = deltas[:rows]
+        elif check:
+            raise ValueError(
+                f"the cache was made from {len(deltas)} prompts and {rows} of them are left, of which it can't be told where each "
+                "goes on; pass their whole prompts with mm_token_type_ids to generate(), or start from an empty cache"
+            )
+        else:
+            return None
     if check and now < end.images:
         raise ValueError(
             f"the cache was cropped to {now} tokens, but its images end after {end.images}; pass the whole prompt with its images "
@@ -129,7 +146,7 @@ def held_rope_deltas(cache, check: bool = True) -> torch.Tensor | None:
             "the cache ends with a pruned image whose position_ids were given; pass those of what follows, too, or to generate() "
             "the whole prompt with mm_token_type_ids"
         )
-    return end.rope_deltas
+    return deltas
 
 
 def images_end(before, input_ids, config, cached: int, length: int, has_vision: bool) -> tuple[int, bool]:
@@ -151,7 +168,7 @@ def images_end(before, input_ids, config, cached: int, length: int, has_vision: 
 
 def last_image(seen: torch.Tensor, cached: int = 0) -> int:
     """Tokens up to the last placeholder of `seen` (batch, length) bool, behind `cached` tokens; 0 for none."""
-    columns = seen.any(0).nonzero()
+    columns = seen.any(0).cpu().nonzero()
     return cached + int(columns[-1]) + 1 if len(columns) else 0
 
 

@@ -122,7 +122,7 @@ def _check_runs(lengths: torch.Tensor, cells: torch.Tensor):
 
 @uncompiled
 def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw, merge_size, image_token_counts):
-    """(images,) placeholders of each image, read from the prompt where there is one.
+    """(images,) placeholders of each image, on the CPU, read from the prompt where there is one.
 
     Args:
         image_token_counts: what the processor says, used alone where the prompt came as embeddings, else compared.
@@ -133,8 +133,8 @@ def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw
     if input_ids is None or image_grid_thw is None:
         return image_token_counts
     mask = attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
-    _, lengths = image_runs((input_ids == image_token_id).long(), mask)
-    _check_runs(lengths, cells_of(image_grid_thw, merge_size).to(lengths.device))
+    _, lengths = image_runs((input_ids.cpu() == image_token_id).long(), None if mask is None else mask.cpu())
+    _check_runs(lengths, cells_of(image_grid_thw.cpu(), merge_size))
     came = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
     if came is not None and came != lengths.tolist():
         raise ValueError(
@@ -164,7 +164,7 @@ def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:
     model_kwargs = model_kwargs | {"image_token_counts": counts}
     if not cached:
         return model_kwargs
-    starts = image_runs(types, None)[0] % types.shape[-1]
+    starts = image_runs(types.cpu(), None)[0] % types.shape[-1]
     if ((starts < cached) & (starts + counts > cached)).any():
         raise ValueError(f"the cache ends after {cached} tokens, inside an image; crop it to where the image begins")
     new = starts >= cached
@@ -206,10 +206,14 @@ def check_filled(input_ids, mm_token_type_ids, image_token_id):
     Raises:
         ValueError: saying what is missing.
     """
-    if input_ids is None or mm_token_type_ids is None or mm_token_type_ids.shape != input_ids.shape:
+    if input_ids is None:
         return
-    stray = int(((mm_token_type_ids == 1) & (input_ids == image_token_id)).sum())
-    if stray:
+    placeholder = input_ids == image_token_id
+    if mm_token_type_ids is not None:
+        if mm_token_type_ids.shape != input_ids.shape:
+            return
+        placeholder = placeholder & (mm_token_type_ids == 1)
+    if stray := int(placeholder.sum()):
         raise ValueError(
             f"the prompt has {stray} image placeholders but no images; pass pixel_values and image_grid_thw"
         )

@@ -32,23 +32,19 @@ class PlacingMixin:
         """
         if isinstance(attention_mask, torch.Tensor) and attention_mask.ndim != 2:
             attention_mask = None  # who attends to whom; nothing of padding
-        merge = self.config.vision_config.spatial_merge_size
-        expanded = expand_prompt(input_ids, mm_token_type_ids, image_grid_thw, attention_mask, merge)
+        device, merge = input_ids.device, self.config.vision_config.spatial_merge_size
+        prompt = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw, attention_mask)
+        # stock reads a few numbers of each image, for each of which a GPU would be waited for
+        input_ids, mm_token_type_ids, *grids, attention_mask = (None if each is None else each.cpu() for each in prompt)
+        expanded = expand_prompt(input_ids, mm_token_type_ids, grids[0], attention_mask, merge)
         if expanded is None:
-            return super().get_rope_index(
-                input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw, attention_mask, **kwargs
-            )
+            placed = super().get_rope_index(input_ids, mm_token_type_ids, *grids, attention_mask, **kwargs)
+            return tuple(each.to(device) for each in placed)
         position_ids, deltas = super().get_rope_index(
-            expanded.input_ids,
-            expanded.mm_token_type_ids,
-            image_grid_thw,
-            video_grid_thw,
-            expanded.attention_mask,
-            **kwargs,
+            expanded.input_ids, expanded.mm_token_type_ids, *grids, expanded.attention_mask, **kwargs
         )
-        source = expanded.source.to(position_ids.device)
-        position_ids = position_ids.gather(-1, source[None].expand(3, -1, -1))
-        return position_ids, deltas + expanded.shortened[:, None].to(deltas.device)
+        position_ids = position_ids.gather(-1, expanded.source[None].expand(3, -1, -1))
+        return position_ids.to(device), (deltas + expanded.shortened[:, None]).to(device)
 
     def compute_3d_position_ids(
         self,
@@ -131,6 +127,7 @@ class PlacingMixin:
                 f"{int(mask.sum())} image placeholders in the prompt, but {offsets.shape[-1]} image tokens were kept; let one "
                 "processor call make both input_ids and image_token_counts"
             )
+        mask = mask.to(position_ids.device).expand(3, -1, -1)
         position_ids = position_ids.clone()
-        position_ids[-3:, mask.to(position_ids.device)] += offsets
+        position_ids[-3:] += torch.zeros_like(position_ids[-3:]).masked_scatter(mask, offsets)
         return position_ids

@@ -102,6 +102,20 @@ def test_no_picture_of_a_prompt_waits_for_the_one_before_it(mode, far, make_inpu
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, make_inputs, page):
+    """From the processor's output to logits, the positions of Qwen3-VL and its language model included."""
+    (budget, spending), counts = MODES[mode], []
+    for count in (1, 3):
+        inputs = make_inputs([[page(seed=seed) for seed in range(count)]], "What is the total?", token_budget=budget)
+        with far_device():
+            moved = inputs.to(FAR)
+            waits.clear()
+            far(**moved, **spending)
+            counts.append(len([line for line in waits if __file__ not in line]))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_answers_are_those_of_the_cpu(mode, model, far, asked):
     budget, spending = MODES[mode]
     inputs, short = asked(budget), {"max_new_tokens": 3, "do_sample": False}

@@ -254,6 +254,29 @@ def test_a_cache_of_another_prompt_is_refused_where_it_shows(tiny_model, make_in
 
 
 @torch.no_grad()
+def test_a_cache_of_which_prompts_were_selected(tiny_model, make_inputs, page):
+    """Which of them is not known: those that all go on alike do, and others are placed from their whole prompts alone."""
+    model = tiny_model()
+    for budgets, alike in (([8, 8, 8, 8], True), ([4, 4, 8, 8], False)):
+        prompt = make_inputs([page(seed=seed) for seed in range(4)], ["what is it?"] * 4, token_budget=budgets)
+        cache = model(**prompt, use_cache=True).past_key_values
+        cache.batch_select_indices(torch.tensor([2, 3]))
+        new = torch.full((2, 1), 7)
+        more = {name: prompt[name][2:] for name in ("input_ids", "attention_mask", "mm_token_type_ids")}
+        mask = torch.cat([more["attention_mask"], torch.ones_like(new)], 1)
+        if not alike:
+            with pytest.raises(ValueError, match="made from 4 prompts and 2 of them are left"):
+                model(input_ids=new, attention_mask=mask, past_key_values=cache)
+            continue
+        found = model(input_ids=new, attention_mask=mask, past_key_values=cache).logits[:, -1]
+        half = make_inputs([page(seed=seed) for seed in (2, 3)], ["what is it?"] * 2, token_budget=8)
+        types = torch.cat([half["mm_token_type_ids"], torch.zeros_like(new)], 1)
+        ids = torch.cat([half["input_ids"], new], 1)
+        whole = model(**half | {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": types}).logits[:, -1]
+        assert (found - whole).abs().max() < TOLERANCE
+
+
+@torch.no_grad()
 def test_a_cache_of_beams_goes_on_from_its_prompt(tiny_model, make_inputs, page, processor, report):
     model, inputs = tiny_model(), make_inputs([page(128, 96)], token_budget=8)
     out = generate(model, inputs, num_beams=2, max_new_tokens=1)
