@@ -19,7 +19,7 @@ from evaluation import baselines
 from evaluation.budgets import parse_budgets, tokens_for
 from evaluation.dials import parse_dials
 from evaluation.records import picture_fingerprint
-from training.data import Examples, load_examples
+from training.data import Examples, load_examples, split_read
 
 OURS = ("arrcoc_qwen3_vl", "qwen3_vl")  # model types that our class loads
 DTYPES = ("float32", "bfloat16", "float16")
@@ -122,6 +122,7 @@ def check_out(parser: argparse.ArgumentParser, out: Path, columns: Sequence[str]
 def load_data(parser: argparse.ArgumentParser, options: argparse.Namespace):
     """The examples of `--data`; ends the program with the loader's report where they are bad, doubly named or none."""
     try:
+        options.split = split_read(options.data, options.split)
         examples = load_examples(options.data, options.split, options.seed, options.limit, options.skip_bad)
     except (ValueError, OSError) as error:
         parser.error(f"--data {options.data}: {error}")

@@ -212,6 +212,24 @@ def test_bad_rows_are_reported_with_file_and_line(tmp_path, capsys, monkeypatch,
     assert "left out 1 records (1 " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_record_that_is_left_out_makes_no_duplicate_of_a_good_one(tmp_path, limit):
+    folder = _folder(tmp_path, _without(evidence=[[0, 0, 99, 99]]), GOOD, GOOD)
+    (example,) = load_examples(str(folder), limit=limit, skip_bad=True)
+    assert example.name.endswith(":2")
+    with pytest.raises(DataError) as error:
+        load_examples(str(folder), limit=limit)
+    assert "metadata.jsonl:3: the same question on the same picture stands at" in str(error.value)
+    assert "metadata.jsonl:2: " not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["bboxes", "evidence_boxes", "answer_bbox", "bounding_box"])
+def test_likely_names_of_the_evidence_are_told(tmp_path, name):
+    row = _without("evidence")
+    with pytest.raises(DataError, match=f"'{name}' seems to be 'evidence'; rename it"):
+        load_examples(str(_folder(tmp_path, row | {name: GOOD["evidence"]})))
+
+
 def test_one_report_names_every_kind_and_counts_the_rest(tmp_path):
     rows = [_without(question=" ", answers=[f"{n}"]) for n in range(LISTED + 4)]
     folder = _folder(tmp_path, GOOD, *rows, _without(file_name="none.png"))

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from training.allocator_batches import PictureSource
-from training.data import DataError, check, hub, load_examples
+from training.data import DataError, check, hub, load_examples, split_read
 from training.data.__main__ import main
 from training.data.hub import load_hub
 
@@ -72,6 +72,10 @@ def test_command_line_checks_the_splits_that_a_dataset_has(parquet, capsys, monk
     assert said.out.splitlines()[:2] == ["       4 held_out (validation): all", "       4 test: all"]
     assert "held_out is validation; test can be asked for by name" in said.err
     assert len(load_examples(f"hub:{parquet}?{QUERY}", "test")) == 4
+    named = f"hub:{parquet}?{QUERY}&split=validation"
+    assert [split_read(named, split) for split in ("train", "held_out", "validation")] == ["validation"] * 3
+    with pytest.raises(ValueError, match="names the split 'validation', and split='test' is asked for"):
+        load_examples(named, "test")
 
 
 def test_a_stream_without_an_end_needs_a_limit(parquet):

@@ -2,7 +2,7 @@
 
 from training.data.check import DataError
 from training.data.examples import Example, Examples, by_picture, evidence_share, evidence_weight
-from training.data.load import load_examples, world_spec
+from training.data.load import load_examples, split_read, world_spec
 from training.data.world import WorldSource, world_examples
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "evidence_share",
     "evidence_weight",
     "load_examples",
+    "split_read",
     "world_examples",
     "world_spec",
 ]

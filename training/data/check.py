@@ -36,7 +36,10 @@ _OTHER_NAMES = {
     "file_name": ("filename", "file", "image", "image_path", "path", "picture"),
     "question": ("query", "prompt", "text", "utterance"),
     "answers": ("answer", "label", "target", "response"),
-    "evidence": ("bbox", "bboxes", "box", "boxes"),  # often left, top, width, height
+    "evidence": (  # often left, top, width, height
+        "bbox", "bboxes", "box", "boxes", "answer_bbox", "answer_bboxes", "answer_box", "answer_boxes", "bounding_box",
+        "bounding_boxes", "evidence_box", "evidence_boxes", "evidence_bbox", "evidence_bboxes",
+    ),
 }  # fmt: skip
 
 
@@ -257,6 +260,11 @@ def picture_size(picture) -> tuple[int, int] | str:
     return size
 
 
+def question_key(picture: str, question: str) -> tuple[str, str]:
+    """What a question to a picture has in common with the same question, however its words are set apart."""
+    return picture, " ".join(question.split())
+
+
 class Duplicates:
     """Finds the same question asked twice of the same picture."""
 
@@ -265,7 +273,7 @@ class Duplicates:
 
     def check(self, picture: str, question: str, place: str, problems: Problems) -> bool:
         """Whether the pair is new; notes a problem that names the first place if it isn't."""
-        first = self._first.setdefault((picture, " ".join(question.split())), place)
+        first = self._first.setdefault(question_key(picture, question), place)
         if first != place:
             problems.add(place, "duplicate", f"the same question on the same picture stands at {first}")
         return first == place

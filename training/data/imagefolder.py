@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import StringIO
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from training.data.check import (
     check_columns,
     check_record,
     picture_size,
+    question_key,
     shown,
     tell_taken,
 )
@@ -55,18 +56,20 @@ def load_imagefolder(
     folder = Path(folder)
     splits = _wanted_first(folder, split)
     problems = Problems(str(folder / splits[0]) if splits else str(folder))
-    rows = list(_good_rows(folder, splits, problems))
-    if limit is not None and limit < len(rows):
-        Random(seed).shuffle(rows)
-    kept, sizes = [], {}
-    progress = tqdm(total=min(limit or len(rows), len(rows)), desc=f"checking {folder}", disable=None, leave=False)
+    asked = list(_asked_once(_good_rows(folder, splits, problems)).values())
+    if limit is not None and limit < len(asked):
+        Random(seed).shuffle(asked)
+    kept, sizes, duplicates = [], {}, Duplicates()
+    progress = tqdm(total=min(limit or len(asked), len(asked)), desc=f"checking {folder}", disable=None, leave=False)
     with progress:
-        for number, picture, place, fields in rows:
-            if limit is not None and len(kept) == limit:
-                break
-            if _picture_fits(picture, (*fields["evidence"], *fields["context"]), place, sizes, problems):
-                kept.append((number, Example(picture, **fields, name=place)))
-                progress.update()
+        for alike in asked:
+            enough = limit is not None and len(kept) == limit  # of pictures that are opened
+            for number, picture, place, fields in alike:  # the first whose boxes fit counts, the others say it again
+                boxes = (*fields["evidence"], *fields["context"])
+                fits = enough or _picture_fits(picture, boxes, place, sizes, problems)
+                if fits and duplicates.check(str(picture), fields["question"], place, problems) and not enough:
+                    kept.append((number, Example(picture, **fields, name=place)))
+                    progress.update()
     left_out = problems.settle(len(kept), skip_bad)
     return Examples([example for _, example in sorted(kept, key=lambda entry: entry[0])], left_out)
 
@@ -140,9 +143,17 @@ def _is_hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
+def _asked_once(rows: Iterable[tuple]) -> dict[tuple[str, str], list[tuple]]:
+    """The rows of each question to each picture, in their order."""
+    found: dict[tuple[str, str], list[tuple]] = {}
+    for row in rows:
+        found.setdefault(question_key(str(row[1]), row[3]["question"]), []).append(row)
+    return found
+
+
 def _good_rows(folder: Path, splits: list[str], problems: Problems) -> Iterator[tuple[int, Path, str, dict]]:
     """(number, picture, place, checked fields) of every row of the first split that is right as far as its text can tell."""
-    duplicates, number = Duplicates(), 0
+    number = 0
     for file in _metadata_files(folder, splits):
         row, noted = None, len(problems.found)
         for line, row in _rows(file, problems):
@@ -157,7 +168,7 @@ def _good_rows(folder: Path, splits: list[str], problems: Problems) -> Iterator[
                 problems.add(
                     place, "no split", f"{picture} is in none of {', '.join(splits)}; move it into one of them"
                 )
-            elif duplicates.check(str(picture), fields["question"], place, problems):
+            else:
                 number += 1
                 yield number, picture, place, fields
         if row is None and len(problems.found) == noted:

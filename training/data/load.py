@@ -80,7 +80,7 @@ def load_examples(
     return load_hub(
         place,
         {field: options[field] for field in _HUB_COLUMNS if field in options},
-        options.get("split", split),
+        split_read(spec, split),
         options.get("config"),
         options.get("revision"),
         _flag("streaming", options.get("streaming", "0")),
@@ -88,6 +88,19 @@ def load_examples(
         limit,
         skip_bad,
     )
+
+
+def split_read(spec: str, split: str) -> str:
+    """The split that `load_examples` reads of `spec`: that which it names itself (``hub:NAME?split=..``), else `split`.
+
+    Raises:
+        ValueError: `split` is another part's own name.
+    """
+    kind, _, rest = str(spec).partition(":")
+    own = _options(rest)[1].get("split") if kind == "hub" and not Path(spec).is_dir() else None
+    if own is not None and split not in (own, *SPLITS):
+        raise ValueError(f"{spec!r} names the split {own!r}, and split={split!r} is asked for; pass one of them")
+    return split if own is None else own
 
 
 def parts_of(spec: str) -> dict[str, str]:
