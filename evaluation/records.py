@@ -95,7 +95,9 @@ class Records:
         return self._answers.get((method, budget, example))
 
     def append(self, answers: Sequence[Answer]):
-        """Adds the answers of one batch, and writes them to disk before it returns."""
+        """Adds the answers of one batch, and writes them to disk before it returns; not those that a run which was stopped within
+        the batch wrote already."""
+        answers = [one for one in answers if self.get(one.method, one.budget, one.example) is None]
         with open(self.path, "a", encoding="utf-8") as file:
             file.write("".join(json.dumps(asdict(answer)) + "\n" for answer in answers))
         for answer in answers:
@@ -135,7 +137,8 @@ def processor_fingerprint(processor) -> str:
     named = {name: value for name, value in settings.items() if value is not None and name not in _CLASSES}
     named |= {name: getattr(processor, name, None) for name in ("texture_size", "chat_template")}
     fast = getattr(getattr(processor, "tokenizer", None), "backend_tokenizer", None)
-    named["tokenizer"] = None if fast is None else fast.to_str()
+    read = {} if fast is None else json.loads(fast.to_str())
+    named["tokenizer"] = {name: value for name, value in read.items() if name not in ("padding", "truncation")}
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -135,6 +135,7 @@ def main(arguments: list[str] | None = None):
             f"out {'them' if len(names) > 1 else 'it'}"
         )
     groups = [facts[first].group for first, _ in pairs]
+    header = header_of(options, model, processor, examples, facts)
     runs = [(method, budget) for budget in options.budgets for method in options.methods]
     rows = []
     for method, budget in tqdm(runs, unit="run", disable=None):
@@ -142,7 +143,6 @@ def main(arguments: list[str] | None = None):
         rows.append(summarise(values, groups, method, budget, options.resamples))
     write_csv(rows, options.out.with_name(options.out.name + ".csv"))
     print(table(rows, options.budgets), end="\n\n")
-    header = header_of(options, model, processor, examples, facts)
     print(json.dumps({"arguments": header, "left_out": examples.left_out, "rows": rows}))
 
 

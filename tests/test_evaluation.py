@@ -432,6 +432,9 @@ def test_records_refuse_a_damaged_line_and_drop_a_truncated_one(tmp_path):
     with open(path, "ab") as file:
         file.write('{"answer": "Ü'.encode()[:-1])
     again = Records(path, {"x": 1})
+    lines = path.read_bytes().splitlines()
+    again.append([answer])  # of the batch within which the run was stopped
+    assert path.read_bytes().splitlines() == lines
     assert again.get("full", "full", "a") == answer
     assert again.get("full", "full", "b") is None
     with open(path, "a", encoding="utf-8") as file:
@@ -491,6 +494,7 @@ def test_fingerprints_see_weights_and_data(loaded, new_model, tiny_config):
 def test_fingerprints_see_all_that_a_question_passes_through(loaded):
     processor = copy.deepcopy(loaded[1])
     before = processor_fingerprint(processor)
+    processor.tokenizer(["a", "a longer one"], padding=True)  # which stays set, and changes nothing that is asked
     assert before == processor_fingerprint(copy.deepcopy(processor))
     processor.chat_template += " "
     edited = processor_fingerprint(processor)
