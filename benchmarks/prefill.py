@@ -104,6 +104,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
         parser.error(
             f"--pixels {min(options.pixels)} is below {SMALLEST}, the side of one visual token; pass at least that"
         )
+    if options.seed < 0:
+        parser.error(f"--seed {options.seed}: pass a whole number from 0 on")
     if options.growth and len(options.pixels) < 2:
         parser.error(f"--growth needs at least two sizes, and --pixels names {len(options.pixels)}; add one")
     if options.device == "cuda" and not torch.cuda.is_available():

@@ -374,6 +374,7 @@ def test_our_further_methods_run(method, pixels, budget, tokens, coarse, tmp_pat
         (["--repeats", "2,3"], "more than one number"),
         (["--batch-sizes", "1,x"], "whole numbers above 0"),
         (["--dtype", "fp8"], "invalid choice"),
+        (["--seed", "-1"], "--seed -1: pass a whole number from 0 on"),
     ],
 )
 def test_bad_options_are_refused(change, message, tmp_path, capsys):
