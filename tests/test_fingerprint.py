@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from training.allocator import base_fingerprint
+from training.allocator import base_fingerprint, load_allocator, read_tensors, save_allocator, write_tensors
+from training.average import average
 
 TEXT = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 VISION = ("depth", "hidden_size", "patch_size", "spatial_merge_size", "out_hidden_size")
@@ -49,3 +50,29 @@ def test_the_language_models_layers_the_allocator_and_the_dtype_do_not_count(mod
             parameter += 1
     assert base_fingerprint(model) == before
     assert base_fingerprint(model.to(torch.bfloat16)) == before
+
+
+@torch.no_grad()
+def test_a_float16_copy_takes_the_allocator_of_its_base(model, tmp_path):
+    """It has lost what is below 6e-8, and bits of what is below 6e-5, so its own bfloat16 fingerprint is another."""
+    weight = model.get_input_embeddings().weight
+    weight[0, :3] = torch.tensor([1.5e-9, 3.3e-8, 1.2345e-6])
+    model.to(torch.bfloat16)
+    save_allocator(model, tmp_path / "new.safetensors")
+    before = base_fingerprint(model)
+    model.to(torch.float16)
+    assert base_fingerprint(model) != before
+    load_allocator(model, tmp_path / "new.safetensors")
+    tensors, metadata = read_tensors(tmp_path / "new.safetensors")
+    write_tensors(tmp_path / "old.safetensors", tensors, {k: v for k, v in metadata.items() if k != "base_float16"})
+    with pytest.raises(
+        ValueError, match="of older code, which did not keep by what a float16 copy of its base is known"
+    ):
+        load_allocator(model, tmp_path / "old.safetensors")
+    for names in (("new", "old"), ("old", "new")):
+        mean = average([tmp_path / f"{name}.safetensors" for name in names], tmp_path / "mean.safetensors")
+        load_allocator(model, mean)
+    weight = model.get_input_embeddings().weight
+    weight[1] += 1
+    with pytest.raises(ValueError, match="was trained on base"):
+        load_allocator(model, tmp_path / "new.safetensors")

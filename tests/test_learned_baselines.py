@@ -8,7 +8,7 @@ import torch
 from evaluation.baselines import find, glimpse_prune, interface, query_blind, selection, supports, vision_selector
 from evaluation.baselines.glimpse_prune import GlimpsePredictor, rotate_2d
 from evaluation.baselines.vision_selector import ImportanceScorer
-from training.allocator import base_fingerprint, load_allocator, save_allocator, save_baseline
+from training.allocator import base_metadata, load_allocator, save_allocator, save_baseline
 from training.allocator_batches import AllocatorCollator
 from training.allocator_learner import AllocatorLearner
 from training.data import Example
@@ -28,7 +28,7 @@ def ready(tiny_config, new_model, make_processor, tmp_path_factory):
         with torch.no_grad():
             for parameter in made.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.5)
-        save_baseline(made.state_dict(), folder / f"{name}.safetensors", name, base_fingerprint(model, name))
+        save_baseline(made.state_dict(), folder / f"{name}.safetensors", name, base_metadata(model, name))
         module.load_weights(model, folder / f"{name}.safetensors")
     return model, make_processor(model), folder
 

@@ -26,16 +26,18 @@ _TEXT_SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_k
 _VISION_SHAPE = (
     "depth", "hidden_size", "patch_size", "spatial_merge_size", "out_hidden_size", "deepstack_visual_indexes",
 )  # fmt: skip
+BASE_FLOAT16 = "base_float16"
 _ROWS = 64  # of each tensor that the fingerprint reads
 _LANGUAGE_READERS = ("glimpse_prune",)  # scorers of the language model's states
 _TRAINED = {"arrcoc": "with the question", "query_blind": "without the question"}
 
 
-def base_fingerprint(model: nn.Module, scorer: str = "arrcoc") -> str:
+def base_fingerprint(model: nn.Module, scorer: str = "arrcoc", dtype: torch.dtype = torch.bfloat16) -> str:
     """16 hexadecimal digits of what a scorer reads of the base: its geometry, parts of the vision tower and of the embeddings,
     and of the language model for a scorer of its states alone. A base whose language model was tuned keeps its allocator.
 
-    Read in bfloat16, so that a float32 and a bfloat16 copy of one base agree. The allocator does not count.
+    Read in bfloat16, so that a float32 and a bfloat16 copy of one base agree; a float16 copy, which has lost its smallest numbers,
+    agrees where all are read as `dtype=torch.float16`. The allocator does not count.
     """
     text, vision = model.config.text_config, model.config.vision_config
     shape = [getattr(text, name) for name in _TEXT_SHAPE] + [getattr(vision, name) for name in _VISION_SHAPE]
@@ -53,9 +55,17 @@ def base_fingerprint(model: nn.Module, scorer: str = "arrcoc") -> str:
             language.norm.weight,
         ]
     for tensor in tensors:
-        part = tensor.detach()[:_ROWS].to("cpu", torch.bfloat16).contiguous()
+        part = tensor.detach()[:_ROWS].to("cpu", dtype).contiguous()
         digest.update(part.view(torch.int16).numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def base_metadata(model: nn.Module, scorer: str = "arrcoc") -> dict[str, str]:
+    """What a file says of the base that it is of: its fingerprint, and that of a float16 copy of it."""
+    return {
+        "base": base_fingerprint(model, scorer),
+        BASE_FLOAT16: base_fingerprint(model, scorer, torch.float16),
+    }
 
 
 def _plain(module: nn.Module) -> nn.Module:
@@ -133,8 +143,8 @@ def fill(module: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) 
     module.load_state_dict(tensors)
 
 
-def check_kind(path: str | Path, metadata: dict[str, str], kind: str, fingerprint: str) -> None:
-    """Refuses a file of another kind, of a newer version or of another base.
+def check_kind(path: str | Path, metadata: dict[str, str], kind: str, model: nn.Module, scorer: str = "arrcoc") -> None:
+    """Refuses a file of another kind, of a newer version or of another base than `model`.
 
     Raises:
         ValueError: saying what came and what was wanted.
@@ -148,15 +158,23 @@ def check_kind(path: str | Path, metadata: dict[str, str], kind: str, fingerprin
         raise ValueError(
             f"{path} is of version {metadata['version']}, this code reads up to {VERSION}; update the code"
         )
-    if metadata["base"] != fingerprint:
+    half = model.get_input_embeddings().weight.dtype == torch.float16
+    if half and BASE_FLOAT16 not in metadata:
         raise ValueError(
-            f"{path} was trained on base {metadata['base']}, but this model is base {fingerprint}; load the base that it was "
-            "trained on, or train an allocator for this one"
+            f"{path} is of older code, which did not keep by what a float16 copy of its base is known; load the base in bfloat16 "
+            "or float32, or write the file anew from such a copy: load_allocator(), save_allocator()"
+        )
+    came = metadata[BASE_FLOAT16 if half else "base"]
+    own = base_fingerprint(model, scorer, torch.float16 if half else torch.bfloat16)
+    if came != own:
+        raise ValueError(
+            f"{path} was trained on base {came}, but this model is base {own}; load the base that it was trained on, or train an "
+            "allocator for this one"
         )
 
 
 def save_allocator(
-    model: nn.Module, path: str | Path, scorer: str = "arrcoc", fingerprint: str | None = None,
+    model: nn.Module, path: str | Path, scorer: str = "arrcoc", base: dict[str, str] | None = None,
     tensors: dict[str, torch.Tensor] | None = None,
 ) -> None:  # fmt: skip
     """Writes the allocator of `model` to a safetensors file, with its dials and its base's fingerprint as metadata.
@@ -165,7 +183,7 @@ def save_allocator(
 
     Args:
         scorer: "arrcoc", or "query_blind" for one that was trained without the question.
-        fingerprint, tensors: of the base and of the allocator, where the model itself is sharded; else read from it.
+        base, tensors: `base_metadata`, and of the allocator, where the model itself is sharded; else read from it.
 
     Raises:
         OSError: see `write_tensors`.
@@ -173,7 +191,7 @@ def save_allocator(
     metadata = {
         "kind": "arrcoc allocator",
         "version": str(VERSION),
-        "base": fingerprint or base_fingerprint(model),
+        **(base or base_metadata(model)),
         "dials": json.dumps(allocator_dials(model.config)),
         "scorer": scorer,
     }
@@ -196,7 +214,7 @@ def read_allocator(
         ValueError: the file is missing, damaged, of another base, scorer or form, or can't have one of `dials`.
     """
     tensors, metadata = read_tensors(path)
-    check_kind(path, metadata, "arrcoc allocator", base_fingerprint(model))
+    check_kind(path, metadata, "arrcoc allocator", model)
     if (came := metadata.get("scorer", "arrcoc")) != scorer:
         raise ValueError(
             f"{path} was trained {_TRAINED.get(came, came)}, wanted one that was trained {_TRAINED.get(scorer, scorer)}; train "
@@ -258,9 +276,9 @@ def load_allocator(
     return metadata
 
 
-def save_baseline(tensors: dict[str, torch.Tensor], path: str | Path, name: str, fingerprint: str) -> None:
-    """Writes the weights of a learned baseline of a base with this fingerprint."""
-    write_tensors(path, tensors, {"kind": name, "version": str(VERSION), "base": fingerprint})
+def save_baseline(tensors: dict[str, torch.Tensor], path: str | Path, name: str, base: dict[str, str]) -> None:
+    """Writes the weights of a learned baseline of a base, of which `base` is the `base_metadata`."""
+    write_tensors(path, tensors, {"kind": name, "version": str(VERSION), **base})
 
 
 def load_baseline(module: nn.Module, model: nn.Module, path: str | Path, name: str) -> None:
@@ -270,7 +288,7 @@ def load_baseline(module: nn.Module, model: nn.Module, path: str | Path, name: s
         ValueError: the file is missing, damaged, of another base or another form.
     """
     tensors, metadata = read_tensors(path)
-    check_kind(path, metadata, name, base_fingerprint(model, name))
+    check_kind(path, metadata, name, model, name)
     fill(module, tensors, path)
 
 

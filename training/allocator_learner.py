@@ -10,7 +10,7 @@ from arrcoc.reading import READ_FEATURES
 from training import signals
 from training.adapt import base_layers
 from training.ahead import page_scores, restored_loss
-from training.allocator import base_fingerprint
+from training.allocator import base_metadata
 from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
 from training.scorers import Scored, encode_once, make_scorer, scores_of
 from training.soft_topk import soft_topk
@@ -30,7 +30,7 @@ class AllocatorLearner(nn.Module):
     def __init__(self, model: nn.Module, weights: dict[str, float], scorer: str = "arrcoc"):
         super().__init__()
         self.model, self.weights, self.scorer_name = model, dict(weights), scorer
-        self.fingerprint = base_fingerprint(model, scorer)
+        self.base = base_metadata(model, scorer)
         model.requires_grad_(False)
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from arrcoc.checkpoint import RESTORER, STAGE_1
-from training.allocator import read_tensors, write_tensors
+from training.allocator import BASE_FLOAT16, read_tensors, write_tensors
 
 
 def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
@@ -28,8 +28,10 @@ def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
         )
     for path, tensors, other in files:
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
-        if other != metadata or shapes != {name: tensor.shape for name, tensor in first.items()}:
-            differ = sorted(name for name in {*other, *metadata} if other.get(name) != metadata.get(name))
+        differ = sorted(name for name in {*other, *metadata} if other.get(name) != metadata.get(name))
+        if BASE_FLOAT16 not in other.keys() & metadata.keys():  # files of older code have none
+            differ = [name for name in differ if name != BASE_FLOAT16]
+        if differ or shapes != {name: tensor.shape for name, tensor in first.items()}:
             raise ValueError(
                 f"{path} differs from {paths[0]} in {', '.join(differ) or 'its tensors'}; pass allocators of one base that were "
                 "trained with the same dials"
@@ -39,7 +41,8 @@ def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
     }
     if stage_1:
         mean |= {name: tensor for name, tensor in files[-1][1].items() if name.startswith((*STAGE_1, *RESTORER))}
-    write_tensors(out, {name: tensor.to(first[name].dtype) for name, tensor in mean.items()}, metadata)
+    said = {name: text for _, _, other in files[::-1] for name, text in other.items()}
+    write_tensors(out, {name: tensor.to(first[name].dtype) for name, tensor in mean.items()}, said)
     return out
 
 
