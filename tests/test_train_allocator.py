@@ -217,7 +217,22 @@ def test_a_killed_run_resumes_to_the_same_result_bit_for_bit(options, train, tmp
     cut = load_file(train_allocator.main(["--out", str(tmp_path / "cut"), "--resume"]))
     for name, tensor in whole.items():
         assert torch.equal(tensor, cut[name]), name
-    logged = [[(m["step"], m["loss"]) for m in metrics(tmp_path / out) if "loss" in m] for out in ("whole", "cut")]
+    own = ("train_runtime", "train_samples_per_second", "train_steps_per_second")  # of the last line, which takes time
+    logged = [
+        [{k: v for k, v in line.items() if k not in own} for line in metrics(tmp_path / out) if "loss" in line]
+        for out in ("whole", "cut")
+    ]
+    assert logged[0] == logged[1]
+
+
+def test_the_log_of_a_resumed_run_is_that_of_the_whole(train, tmp_path):
+    """A checkpoint between two lines begins a new mean."""
+    options = ("--signals", "evidence", "--log-every", 4, "--save-every", 3, "--keep", 9)
+    train(tmp_path / "whole", *options, steps=8)
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut", ignore=shutil.ignore_patterns("checkpoint-[4-9]"))
+    train_allocator.main(["--out", str(tmp_path / "cut"), "--resume"])
+    logged = [[line for line in metrics(tmp_path / out) if "loss" in line] for out in ("whole", "cut")]
+    assert [line["step"] for line in logged[0]] == [3, 4, 6, 8]
     assert logged[0] == logged[1]
 
 
@@ -510,6 +525,37 @@ def test_top_layers_of_a_bfloat16_base_need_autocast(capsys):
     assert "pass --bf16 too" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("--phase 2 --signals lm --scorer vision_selector", "--phase 2 adapts the language model"),
+        ("--phase 2 --signals lm --scorer query_blind", "--phase 2 adapts the language model"),
+        ("--adapt top", "--adapt top is for --phase 2"),
+        ("--layers 99", "--layers 99 is for --phase 2"),
+        ("--rank 3", "--rank 3 is for --phase 2"),
+    ],
+)
+def test_options_of_phase_2_are_refused_where_they_mean_nothing(given, told, capsys):
+    with pytest.raises(SystemExit):
+        train_allocator.parse(given.split())
+    assert told in capsys.readouterr().err
+
+
+def test_questions_that_the_base_can_not_read_are_bad(train, base, pages, tmp_path, capsys):
+    most = json.loads((base / "config.json").read_text())["text_config"]["max_position_embeddings"]
+    data = shutil.copytree(pages, tmp_path / "long")
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    rows[1]["question"] = "word " * most
+    (data / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked = ("--data", data, "--signals", "evidence")
+    with pytest.raises(
+        SystemExit, match=f"metadata.jsonl:2: question and answer have .* than the {most} that the model reads"
+    ):
+        train(tmp_path / "out", *asked, steps=1)
+    train(tmp_path / "out", *asked, "--skip-bad", steps=1)
+    assert "(left out, 1 in all; 2 used)" in capsys.readouterr().err
+
+
 def test_phase_2_needs_a_signal_that_reaches_the_language_model(capsys):
     for signals in ([], ["--signals", "evidence,distill_attention"]):
         with pytest.raises(SystemExit):
@@ -635,7 +681,7 @@ def test_a_file_with_dials_that_no_config_takes_is_named(dials, base, tmp_path):
 
 def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, tmp_path):
     def learner_of(*options):
-        return train_allocator.make_learner(train_allocator.parse(["--model", str(base), *map(str, options)]))[0]
+        return train_allocator.make_learner(train_allocator.parse(["--model", str(base), *map(str, options)]))
 
     first = learner_of("--set", "diversity=0.2", "coverage_floor=0.3")
     save_allocator(first.model, tmp_path / "first.safetensors")

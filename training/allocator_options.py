@@ -23,6 +23,8 @@ SCHEDULES = (
 # Options that may change on --resume: where and how often it writes, and how far it goes.
 _FREE = ("out", "resume", "steps", "workers", "log_every", "save_every", "keep", "export", "quiet")
 
+_PHASE_2 = {"adapt": "lora", "layers": 2, "rank": 16}  # options of it alone, with their defaults
+
 _OWN = "evidence=1,mass=0.5,distill_unmarked=0.3,early_evidence=1,early_distill=0.3,early_features=1"
 DEFAULT_SIGNALS = {
     "arrcoc": f"{_OWN},named=0.5,context=0.3",
@@ -61,6 +63,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         _check_numbers(options)
         _check_scorer(options)
         _check_ahead(options)
+        _check_phase_2(options)
         _check_dtype(options)
         _check_sharded(options)
     except ValueError as error:
@@ -110,6 +113,11 @@ def _check_scorer(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--export writes a model that is asked questions, and {scorer} is measured as a baseline; leave it out"
         )
+    if options.phase == 2 and scorer != "arrcoc":
+        raise ValueError(
+            f"--phase 2 adapts the language model to what it is given, and {scorer} is measured on the base as it is; leave out "
+            "one of them"
+        )
     if options.phase == 2 and not {"student", "soft"} & needs(parse_signals(options.signals)):
         raise ValueError(
             f"--phase 2 trains the language model, which --signals {options.signals} does not reach; add one of its answers, "
@@ -126,6 +134,12 @@ def _check_scorer(options: argparse.Namespace) -> None:
             f"--signals {', '.join(foreign)}: {scorer} has nothing that could learn from it; pass others, such as "
             f"{DEFAULT_SIGNALS[scorer]}"
         )
+
+
+def _check_phase_2(options: argparse.Namespace) -> None:
+    given = [name for name, default in _PHASE_2.items() if getattr(options, name) != default]
+    if options.phase == 1 and given:
+        raise ValueError(f"--{given[0]} {getattr(options, given[0])} is for --phase 2; pass it, too, or leave this out")
 
 
 def _check_dtype(options: argparse.Namespace) -> None:
@@ -225,9 +239,14 @@ def _add_model(parser: argparse.ArgumentParser):
     add("--set", nargs="*", default=[], metavar="DIAL=VALUE", help="dials of the config, such as diversity=0")
     add("--signals", help="names and weights, such as evidence=1,distill_attention=0.1; see below")
     add("--phase", type=int, choices=(1, 2), default=1, help="1: the scorer alone; 2: the language model too")
-    add("--adapt", choices=ADAPTS, default="lora", help="phase 2: LoRA on the top layers, or these layers themselves")
-    add("--layers", type=int, default=2, help="phase 2: how many of the top layers")
-    add("--rank", type=int, default=16, help="phase 2: of LoRA")
+    add(
+        "--adapt",
+        choices=ADAPTS,
+        default=_PHASE_2["adapt"],
+        help="phase 2: LoRA on the top layers, or these layers themselves",
+    )
+    add("--layers", type=int, default=_PHASE_2["layers"], help="phase 2: how many of the top layers")
+    add("--rank", type=int, default=_PHASE_2["rank"], help="phase 2: of LoRA")
 
 
 def _add_steps(parser: argparse.ArgumentParser):
@@ -243,7 +262,7 @@ def _add_steps(parser: argparse.ArgumentParser):
         help="learning rate of the gates, which start at zero, over the rest's",
     )
     add("--weight-decay", type=float, default=0.01)
-    add("--warmup", type=int, default=20, help="steps")
+    add("--warmup", type=int, default=20, help="steps, half of --steps at most (default: %(default)s)")
     add(
         "--schedule",
         default="cosine",

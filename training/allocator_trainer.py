@@ -28,7 +28,8 @@ _UNDECAYED = ("gate", "glimpse", "bias")
 
 
 class MetricsFile(TrainerCallback):
-    """Writes every log line to a JSON-lines file. A resumed run first takes out the lines after its checkpoint."""
+    """Writes every log line to a JSON-lines file, without Trainer's epoch: the data have no end. A resumed run first takes out the
+    lines after its checkpoint."""
 
     def __init__(self, path: Path, start: int):
         self.path, self.start = path, start
@@ -40,7 +41,15 @@ class MetricsFile(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero:
             with self.path.open("a") as file:
-                file.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
+                said = {name: value for name, value in (logs or {}).items() if name != "epoch"}
+                file.write(json.dumps({"step": state.global_step, **said}) + "\n")
+
+
+class LogsAtCheckpoints(TrainerCallback):
+    """Has every checkpoint begin a new mean of the log, so that a resumed run writes what the whole one wrote."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_log |= control.should_save
 
 
 class FiniteGradients(TrainerCallback):
@@ -72,7 +81,7 @@ def read_checkpoint(learner: nn.Module, checkpoint: str | Path) -> tuple[dict[st
         OSError, ValueError: the checkpoint is damaged, of another base or scorer, or holds other parameters.
     """
     tensors, metadata = read_tensors(Path(checkpoint) / TRAINED)
-    for name, own in (("base", learner.fingerprint), ("scorer", learner.scorer_name)):
+    for name, own in (("base", learner.base["base"]), ("scorer", learner.scorer_name)):
         if metadata.get(name) != own:
             raise ValueError(
                 f"{checkpoint} is of {name} {metadata.get(name)}, and this run has {name} {own}; resume with what the run began "
@@ -138,7 +147,7 @@ class AllocatorTrainer(Trainer):
     ):  # fmt: skip
         # before the base is sharded
         self.whitened = whitening(learner.model.get_input_embeddings().weight) if whiten else None
-        super().__init__(model=learner, args=args, callbacks=[FiniteGradients()])
+        super().__init__(model=learner, args=args, callbacks=[FiniteGradients(), LogsAtCheckpoints()])
         self.learner, self.source, self.collator, self.gate_factor = learner, source, collator, gate_factor
         self.own_source = own_source
         self.model_accepts_loss_kwargs = False  # forward's keyword arguments are the batch
@@ -226,7 +235,7 @@ class AllocatorTrainer(Trainer):
         """Writes what is trained to `TRAINED` in the folder."""
         tensors = self.trained_tensors()
         if self.args.should_save:
-            metadata = {"base": self.learner.fingerprint, "scorer": self.learner.scorer_name}
+            metadata = {**self.learner.base, "scorer": self.learner.scorer_name}
             write_tensors(Path(output_dir or self.args.output_dir) / TRAINED, tensors, metadata)
 
     def _load_from_checkpoint(self, resume_from_checkpoint, model=None):

@@ -18,7 +18,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration
 from evaluation.dials import parse_dials
 from evaluation.records import add_tensors
 from training.adapt import adapt, merged, tuned_tensors
@@ -29,19 +29,23 @@ from training.allocator_learner import AllocatorLearner
 from training.allocator_options import DEFAULT_SIGNALS, LAYER_SCORERS, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples, world_spec
+from training.readable import Reader
 from training.run_folder import STATE, fingerprint_of
 from training.signals import parse_signals
 
 __all__ = ["DEFAULT_SIGNALS", "finish", "main", "make_learner", "make_source", "parse", "training_arguments"]
 
 
-def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, questions: int = 1):
+def make_source(
+    specs: list[str], seed: int, limit: int | None, skip_bad: bool, questions: int = 1, reader: Reader | None = None
+):
     """The endless training examples that the specs name, in turn; the world is drawn, everything else is read and checked.
 
-    `questions` examples in a row are of one source. Of each picture so many are asked in a row, where it has as many.
+    `questions` examples in a row are of one source. Of each picture so many are asked in a row, where it has as many. What the
+    `reader` can't read is bad, too.
 
     Raises:
-        DataError: see `load_examples`.
+        DataError: see `load_examples` and `Reader.readable`.
         ValueError: a spec of the world sets `questions`.
     """
     sources = []
@@ -57,7 +61,9 @@ def make_source(specs: list[str], seed: int, limit: int | None, skip_bad: bool, 
                 )
             sources.append(WorldSource(own, "train", drawn.kinds, drawn.grids, questions, drawn.find, drawn.reworded))
         else:
-            sources.append(PictureSource(load_examples(spec, "train", own, limit, skip_bad), own, questions))
+            examples = load_examples(spec, "train", own, limit, skip_bad)
+            examples = examples if reader is None else reader.readable(examples, skip_bad)
+            sources.append(PictureSource(examples, own, questions))
     return sources[0] if len(sources) == 1 else MixedSource(sources, questions)
 
 
@@ -127,15 +133,21 @@ def training_arguments(options: argparse.Namespace) -> TrainingArguments:
     return arguments
 
 
-def make_learner(options: argparse.Namespace) -> tuple[AllocatorLearner, ARRCOCProcessor]:
-    """The base with its scorer and signals, in the phase that is asked for, and its processor."""
+def make_reader(options: argparse.Namespace) -> tuple[ARRCOCProcessor, Reader]:
+    """The base's processor, and what the base can read."""
     try:
         processor = ARRCOCProcessor.from_pretrained(options.model)
+        config = ARRCOCQwen3VLConfig.from_pretrained(options.model)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"--model {options.model} can't be read; pass a model's folder or Hub id ({reason})"
         ) from error
+    return processor, Reader(processor.tokenizer, getattr(config.text_config, "max_position_embeddings", None))
+
+
+def make_learner(options: argparse.Namespace) -> AllocatorLearner:
+    """The base with its scorer and signals, in the phase that is asked for."""
     dtype = getattr(torch, options.base_dtype)
     set_seed(options.seed)  # new parameters come from it
     dials = parse_dials(options.set, shapes=options.reset)
@@ -153,7 +165,7 @@ def make_learner(options: argparse.Namespace) -> tuple[AllocatorLearner, ARRCOCP
         load_baseline(learner.baseline, model, options.allocator, options.scorer)
     if options.phase == 2:
         adapt(learner, options.adapt, options.layers, options.rank)
-    return learner, processor
+    return learner
 
 
 def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) -> Path:
@@ -164,13 +176,13 @@ def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) ->
     if not trainer.args.should_save:
         return path
     if baseline:
-        save_baseline(own, path, options.scorer, learner.fingerprint)
+        save_baseline(own, path, options.scorer, learner.base)
     else:
-        save_allocator(learner.model, path, options.scorer, learner.fingerprint, own)
+        save_allocator(learner.model, path, options.scorer, learner.base, own)
     if options.phase == 2:
         language = tuned_tensors(tensors)
         adapted = options.out / "language_model.safetensors"
-        write_tensors(adapted, language, {"base": learner.fingerprint})
+        write_tensors(adapted, language, learner.base)
         if not options.export:
             print(
                 f"{adapted} holds the adapted layers, which only a whole model can use; write it with: "
@@ -220,8 +232,9 @@ def main(arguments: list[str] | None = None) -> Path:
     checkpoint = _checkpoint(options)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-        source = make_source(options.data, options.seed, options.limit, options.skip_bad, options.questions)
-        learner, processor = make_learner(options)
+        processor, reader = make_reader(options)
+        source = make_source(options.data, options.seed, options.limit, options.skip_bad, options.questions, reader)
+        learner = make_learner(options)
         step, found = read_checkpoint(learner, checkpoint)[1] if checkpoint else 0, fingerprints(source)
         start = _start_fingerprint(learner.scorer)
         if checkpoint:
