@@ -64,11 +64,14 @@ def cached_rows(cache) -> int | None:
 
 def decodes_statically(cache, position_ids) -> bool:
     """Whether this is one placed token behind the prompt of a static cache, which is never cropped: nothing hangs on how many
-    tokens it holds. That is a tensor, which a GPU would be waited for at every token and which breaks `torch.compile`'s graph.
+    tokens it holds. That is a tensor, which a GPU would be waited for at every token and which breaks `torch.compile`'s graph. Or
+    text on the paged cache of continuous batching, which places it itself.
 
     A cache that was `reset()` and is given a prompt of one token is mistaken for it, but not in `generate()`: see
     `drop_stale_end`.
     """
+    if cache is not None and not isinstance(cache, Cache):
+        return True
     if position_ids is None or position_ids.shape[-1] != 1 or not getattr(cache, "is_compileable", False):
         return False
     end = prompt_end(cache)

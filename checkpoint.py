@@ -1,5 +1,6 @@
 """Loading, and whether what was loaded is whole: transformers only warns of tensors that a checkpoint lacks."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,12 +16,21 @@ RESTORER = ("restorer.",)
 _OPTIONAL = (ADAPTER, STAGE_1, RESTORER)
 
 
-def with_new_parts(tensors: dict[str, torch.Tensor], new: nn.Module) -> dict[str, torch.Tensor]:
-    """`tensors` of an allocator, and those of the layer `new` for a part that may be new alone where there are none of its."""
-    for part in _OPTIONAL:
+def with_new_parts(
+    tensors: dict[str, torch.Tensor], new: nn.Module, parts: Iterable[tuple[str, ...]] = (STAGE_1, RESTORER)
+) -> dict[str, torch.Tensor]:
+    """`tensors` of an allocator, and those of the layer `new` for each of `parts` where there are none of its."""
+    for part in parts:
         if not any(name.startswith(part) for name in tensors):
             tensors = tensors | {name: own for name, own in new.state_dict().items() if name.startswith(part)}
     return tensors
+
+
+def fitted(tensors: dict[str, torch.Tensor], new: nn.Module) -> dict[str, torch.Tensor]:
+    """`tensors` of an allocator for the layer `new`, which may have an adapter for pooled cells where they have none, or none where
+    they have one; else as `with_new_parts`."""
+    tensors, own = with_new_parts(tensors, new, _OPTIONAL), new.state_dict()
+    return {name: tensor for name, tensor in tensors.items() if name in own or not name.startswith(ADAPTER)}
 
 
 def check_loaded(model: nn.Module, info: dict):

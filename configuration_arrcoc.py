@@ -91,8 +91,18 @@ def refuse_misspelt_arguments(names: Iterable[str]) -> None:
             raise TypeError(f"{name} is not an argument of the model; {meant}")
 
 
+# Of other models; generic code may pass them, if only as None.
+_FOREIGN = frozenset(
+    f"{whose}_{what}"
+    for whose in ("pixel", "image", "video", "encoder", "decoder", "feature", "qformer", "vision")
+    for what in ("attention_mask", "input_ids")
+)
+
+
 @functools.lru_cache
 def _meant(name: str) -> str:
+    if name in _FOREIGN:
+        return ""
     if name == "token_budget":
         return "pass it to the processor, which writes as many placeholders"
     if name in _own_fields(ARRCOCQwen3VLConfig) and name not in CALL_ARGUMENTS:

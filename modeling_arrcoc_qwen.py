@@ -95,7 +95,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
                 **kwargs,
             )
             pixel_values = pixel_values_videos = None
-        features, offsets = mm_encoder_outputs.pop("image", None), None
+        features, offsets, rope_deltas = mm_encoder_outputs.pop("image", None), None, None
         has_vision = features is not None or bool(mm_encoder_outputs) or pixel_values_videos is not None
         decodes = not has_vision and decodes_statically(cache, position_ids)
         cached = 0 if decodes else cached_tokens(cache)
@@ -107,10 +107,10 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
             input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
         # Of the embeddings, only shape and device count for positions and placeholders.
         tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]
-        rope_deltas = None
         if position_ids is None and tokens is not None:
             rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
             position_ids, rope_deltas = self.place_prompt(tokens, attention_mask, cache, rope_inputs)
+            self.tell_rope_deltas(rope_deltas)
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
         before = prompt_end(cache) if cached else None
@@ -252,6 +252,7 @@ class ARRCOCQwen3VLForConditionalGeneration(
         return super().save_pretrained(save_directory, **kwargs)
 
 
+ARRCOCQwen3VLModel.register_for_auto_class("AutoModel")
 ARRCOCQwen3VLForConditionalGeneration.register_for_auto_class("AutoModelForImageTextToText")
 
 __all__ = ["ARRCOCQwen3VLForConditionalGeneration", "ARRCOCQwen3VLModel"]

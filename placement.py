@@ -37,6 +37,11 @@ def cells_of(image_grid_thw: torch.Tensor, merge_size: int) -> torch.Tensor:
     return image_grid_thw.prod(-1) // merge_size**2
 
 
+def as_patches(pixel_values: torch.Tensor | None) -> torch.Tensor | None:
+    """`pixel_values` as (patches, patch size), without a dimension of their own for the batch, which default collators add."""
+    return pixel_values if pixel_values is None or pixel_values.ndim == 2 else pixel_values.flatten(0, -2)
+
+
 def merged_grids(image_grid_thw: torch.Tensor, merge_size: int) -> list[tuple[int, int, int]]:
     """(t, h, w) of each image in merged cells."""
     return [(t, h // merge_size, w // merge_size) for t, h, w in image_grid_thw.tolist()]
@@ -170,7 +175,7 @@ def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:
     new = starts >= cached
     if model_kwargs.get("pixel_values") is not None:
         patches = new.repeat_interleave(grids.prod(-1).to(new.device))
-        model_kwargs["pixel_values"] = model_kwargs["pixel_values"][patches]
+        model_kwargs["pixel_values"] = as_patches(model_kwargs["pixel_values"])[patches]
     if model_kwargs.get("encoded_images") is not None:
         model_kwargs["encoded_images"] = model_kwargs["encoded_images"].pick(new)
     for name in IMAGE_INPUTS:
@@ -201,12 +206,13 @@ def videos_to_encode(model_kwargs: dict, cached: int) -> dict:
 
 
 def check_filled(input_ids, mm_token_type_ids, image_token_id):
-    """Refuses a prompt with image placeholders that came without any image.
+    """Refuses a prompt with image placeholders that came without any image; not in a graph that is compiled or exported, where it
+    can't be asked.
 
     Raises:
         ValueError: saying what is missing.
     """
-    if input_ids is None:
+    if input_ids is None or torch.compiler.is_compiling():
         return
     placeholder = input_ids == image_token_id
     if mm_token_type_ids is not None:

@@ -67,6 +67,11 @@ class PlacingMixin:
         position_ids, self.rope_deltas = self.place_prompt(inputs_embeds, attention_mask, cache, rope_inputs)
         return position_ids
 
+    def tell_rope_deltas(self, rope_deltas):
+        """Leaves those of this forward where loops of others look for them, as stock Qwen3-VL does; nothing here reads them."""
+        if not torch.compiler.is_compiling():
+            self.rope_deltas = rope_deltas
+
     def place_prompt(self, tokens, attention_mask, cache, rope_inputs):
         """(3, batch, length) positions of a prompt's tokens and (batch, 1) rope deltas of what follows them, read from nothing
         that another prompt may have left on the model; `None`s where each token has the position of its column.

@@ -209,6 +209,11 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         data_format = kwargs.get("input_data_format")
         raw = torch.stack([square(picture, self.texture_size, data_format) for picture in pictures])
         questions = self._request.questions or [""] * len(pictures)
+        if len(questions) != len(pictures):  # releases from 5.23 on have said so before
+            raise ValueError(
+                f"the text has {len(questions)} image placeholders for {len(pictures)} images; write one for each, and none in a "
+                "question"
+            )
         merge = self.image_processor.merge_size
         grids = [(int(h) // merge, int(w) // merge) for _, h, w in processed["image_grid_thw"]]
         counts = self._token_counts(self._request.token_budget, grids, raw, questions)
@@ -250,6 +255,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         ids = [of_each[question] for question in questions]
         longest = max(1, *(len(row) for row in ids))
         length = -(-longest // _QUERY_MULTIPLE) * _QUERY_MULTIPLE
+        if self._request.text_kwargs.get("padding") == "max_length":  # rows of several calls are stacked
+            length = max(length, self._request.text_kwargs.get("max_length") or 0)
         pad = self.tokenizer.pad_token_id or 0
         return {
             "query_input_ids": torch.tensor([row + [pad] * (length - len(row)) for row in ids]),

@@ -15,6 +15,7 @@ from .deciding import DecidingMixin
 from .encoded import EncodedImages, check_encoded, statistics_of
 from .encoding import CoarseView, coarse_view, encode_cells
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
+from .placement import as_patches
 
 logger = logging.get_logger(__name__)
 
@@ -64,6 +65,7 @@ class SeeingMixin(DecidingMixin):
             encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them; `None` for the config's.
             encoded_images: from `encode_images()`, in place of the vision tower.
         """
+        pixel_values = as_patches(pixel_values)
         asked = self._asked_of(
             encoded_images,
             pixel_values,
@@ -105,6 +107,7 @@ class SeeingMixin(DecidingMixin):
             names = ("pixel_values", "image_grid_thw")
             missing, there = names if pixel_values is None else names[::-1]
             raise ValueError(f"{missing} is missing beside {there}; pass the processor's output as it is")
+        pixel_values = as_patches(pixel_values)
         asked = self._asked(
             image_grid_thw, image_token_counts, texture_images, None, None, encode_ratio, allocation_mode
         )
@@ -122,6 +125,7 @@ class SeeingMixin(DecidingMixin):
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
+        pixel_values = as_patches(pixel_values)
         call = self._asked_of(encoded_images, pixel_values, **asked)
         if encoded_images is None:
             encoded_images = self._see(pixel_values, asked["image_grid_thw"], call)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers.utils import cached_file
 
-from .checkpoint import ADAPTER, with_new_parts
+from .checkpoint import fitted
 from .configuration_arrcoc import PROCESSOR_DIALS, ARRCOCQwen3VLConfig
 from .modeling_arrcoc_qwen import ARRCOCQwen3VLForConditionalGeneration as WholeModel
 from .processing_arrcoc import ARRCOCProcessor
@@ -82,10 +82,7 @@ class ARRCOCQwen3VLForConditionalGeneration(WholeModel):
                 base, *args, config=config, revision=revision, output_loading_info=True, **kwargs
             )
         layer = model.model.arrcoc
-        tensors = with_new_parts(tensors, type(layer)(model.config))
-        if layer.adapter is None:  # of pooled cells, which the caller's config has not
-            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(ADAPTER)}
-        fill(layer, tensors)
+        fill(layer, fitted(tensors, type(layer)(model.config)))
         info["missing_keys"] = {name for name in info["missing_keys"] if ".arrcoc." not in name}
         return (model, info) if output_loading_info else model
 

@@ -957,3 +957,19 @@ def test_a_mask_of_four_dimensions_says_nothing_of_padding(budget, tiny_model, m
     causal = torch.zeros(1, 1, length, length).masked_fill(torch.ones(length, length).triu(1).bool(), float("-inf"))
     gap = model(**inputs | {"attention_mask": causal}, use_cache=False).logits - model(**inputs).logits
     assert gap.abs().max() < 1e-5
+
+
+@torch.no_grad()
+def test_names_of_other_models_are_no_misspelling(processor, model, inputs, page):
+    expected = model(**inputs).logits
+    assert torch.equal(model(**inputs, pixel_attention_mask=None, qformer_input_ids=None).logits, expected)
+    with pytest.raises(TypeError, match="did you mean query_attention_mask"):
+        model(**inputs, querry_attention_mask=None)
+    call(processor, page(), thinking_budget=512)
+    with pytest.raises(TypeError, match="did you mean token_budget"):
+        call(processor, page(), tokens_budget=5)
+
+
+def test_placeholders_and_images_that_are_not_as_many(processor, page):
+    with pytest.raises(ValueError, match="image"):
+        call(processor, [page()], f"{processor.image_token} and {processor.image_token}", token_budget=4)

@@ -105,7 +105,7 @@ def test_no_picture_of_a_prompt_waits_for_the_one_before_it(mode, far, make_inpu
 @pytest.mark.parametrize("mode", MODES)
 def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, model, stock_twin, make_inputs, page):
     """From the processor's output to logits, the positions of Qwen3-VL and its language model included. Of one picture up to eight
-    times more than stock, which waits four times for each further one; the coarse view is a second call of the tower."""
+    waits more than stock, which has four more for each further one; the coarse view is a second call of the tower."""
     (budget, spending), counts, stock = MODES[mode], [], to_far(stock_twin(model))
     for count in (1, 3):
         inputs = make_inputs([[page(seed=seed) for seed in range(count)]], "What is the total?", token_budget=budget)
@@ -114,7 +114,9 @@ def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, model, stock_twin
             moved, whole = inputs.to(FAR), whole.to(FAR)
             waits.clear()
             far(**moved, **spending)
-            ours = len([line for line in waits if __file__ not in line])  # the hook of `far`'s embeddings is not the model's
+            ours = len(
+                [line for line in waits if __file__ not in line]
+            )  # the hook of `far`'s embeddings is not the model's
             waits.clear()
             stock(**{name: whole[name] for name in ("input_ids", "attention_mask", *STOCK)})
             counts.append((ours, len(waits)))

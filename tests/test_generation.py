@@ -5,7 +5,9 @@ import threading
 
 import pytest
 import torch
+from torch.utils.data import default_collate
 from transformers import (
+    GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
     Qwen3VLForConditionalGeneration,
@@ -343,6 +345,65 @@ def test_something_follows_a_pruned_image(tiny_model, make_inputs, page):
         else:
             with pytest.raises(ValueError, match="the prompt ends with an image of which some tokens were chosen"):
                 generate(model, inputs)
+
+
+def test_continuous_batching_answers_text_as_stock(tiny_model, stock_twin):
+    model, how = tiny_model(), GenerationConfig(max_new_tokens=3, do_sample=False)
+    prompts = [[5, 6, 7], [8, 9]]
+    found = [
+        {name: result.generated_tokens for name, result in each.generate_batch(prompts, generation_config=how).items()}
+        for each in (model, stock_twin(model))
+    ]
+    assert [len(tokens) for tokens in found[0].values()] == [3, 3]
+    assert found[0] == found[1]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("budget", [6, "full"])
+def test_rows_of_the_default_collator_are_one_batch(tiny_model, processor, page, budget):
+    """It gives `pixel_values` a dimension of their own for the batch; questions have one width, as `padding="max_length"` says."""
+    model, questions = tiny_model(), ("what is it?", "what does it say beside the name, " * 8)
+    padded = {"padding": "max_length", "max_length": 400, "return_tensors": "pt", "token_budget": budget}
+    made = [
+        processor(
+            images=page(96, 64, seed),
+            text=f"<|im_start|>user\n<|vision_start|>{processor.image_token}<|vision_end|>{question}<|im_end|>\n",
+            **padded,
+        )
+        for seed, question in enumerate(questions)
+    ]
+    rows = default_collate([{name: value.squeeze(0) for name, value in inputs.items()} for inputs in made])
+    assert rows["pixel_values"].ndim == 3
+    flat = {**rows, "pixel_values": rows["pixel_values"].flatten(0, 1)}
+    assert torch.equal(model(**rows).logits, model(**flat).logits)
+    assert torch.equal(generate(model, rows).sequences, generate(model, flat).sequences)
+    for one, two in zip(model.allocate(**rows), model.allocate(**flat), strict=True):
+        assert torch.equal(one.positions, two.positions)
+    encoded = model.encode_images(**rows)
+    assert torch.equal(model(**rows, encoded_images=encoded).logits, model(**flat).logits)
+
+
+@torch.no_grad()
+def test_the_model_holds_the_last_forwards_rope_deltas(tiny_model, make_inputs, page, stock_twin):
+    """For loops of others that place the next token by them, as with stock."""
+    model, one, other = tiny_model(), make_inputs([page(128, 96)], token_budget="full"), make_inputs([page(64, 64)])
+    stock = stock_twin(model)
+    for inputs in (one, make_inputs([page(64, 64)], token_budget="full")):
+        model(**inputs)
+        stock(**{name: inputs[name] for name in (*PER_TOKEN, "pixel_values", "image_grid_thw")})
+        assert torch.equal(model.base_model.rope_deltas, stock.base_model.rope_deltas)
+    generate(model, one)
+    model(**other)
+    held = model.base_model.rope_deltas
+    model(**make_inputs([page(64, 64)]))
+    assert torch.equal(held, model.base_model.rope_deltas)
+
+
+@torch.no_grad()
+def test_text_alone_compiles_to_one_graph(tiny_model):
+    model, ids = tiny_model(), torch.arange(5, 9)[None]
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(ids, use_cache=False).logits, model(ids, use_cache=False).logits)
 
 
 def test_continuous_batching_reads_text_alone(tiny_model, make_inputs, page, monkeypatch):

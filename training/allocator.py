@@ -36,8 +36,8 @@ def base_fingerprint(model: nn.Module, scorer: str = "arrcoc", dtype: torch.dtyp
     """16 hexadecimal digits of what a scorer reads of the base: its geometry, parts of the vision tower and of the embeddings,
     and of the language model for a scorer of its states alone. A base whose language model was tuned keeps its allocator.
 
-    Read in bfloat16, so that a float32 and a bfloat16 copy of one base agree; a float16 copy, which has lost its smallest numbers,
-    agrees where all are read as `dtype=torch.float16`. The allocator does not count.
+    Read in bfloat16, so that a float32 and a bfloat16 copy of one base agree; of a base that is stored in bfloat16, a float16 copy,
+    which has lost its smallest numbers, agrees where all are read as `dtype=torch.float16`. The allocator does not count.
     """
     text, vision = model.config.text_config, model.config.vision_config
     shape = [getattr(text, name) for name in _TEXT_SHAPE] + [getattr(vision, name) for name in _VISION_SHAPE]
@@ -158,19 +158,16 @@ def check_kind(path: str | Path, metadata: dict[str, str], kind: str, model: nn.
         raise ValueError(
             f"{path} is of version {metadata['version']}, this code reads up to {VERSION}; update the code"
         )
-    half = model.get_input_embeddings().weight.dtype == torch.float16
-    if half and BASE_FLOAT16 not in metadata:
-        raise ValueError(
-            f"{path} is of older code, which did not keep by what a float16 copy of its base is known; load the base in bfloat16 "
-            "or float32, or write the file anew from such a copy: load_allocator(), save_allocator()"
+    own = base_metadata(model, scorer)
+    if any(metadata.get(name) == fingerprint for name, fingerprint in own.items()):
+        return
+    told = "load the base that it was trained on, or train an allocator for this one"
+    if model.get_input_embeddings().weight.dtype == torch.float16:
+        told += (
+            ". In float16 its own base may look like another where the file is of older code, or the base is stored in float32: "
+            "load it in bfloat16 or float32, and save_allocator() from there"
         )
-    came = metadata[BASE_FLOAT16 if half else "base"]
-    own = base_fingerprint(model, scorer, torch.float16 if half else torch.bfloat16)
-    if came != own:
-        raise ValueError(
-            f"{path} was trained on base {came}, but this model is base {own}; load the base that it was trained on, or train an "
-            "allocator for this one"
-        )
+    raise ValueError(f"{path} was trained on base {metadata['base']}, but this model is base {own['base']}; {told}")
 
 
 def save_allocator(

@@ -113,7 +113,7 @@ def _check_scorer(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--export writes a model that is asked questions, and {scorer} is measured as a baseline; leave it out"
         )
-    if options.phase == 2 and scorer != "arrcoc":
+    if options.phase == 2 and scorer != "arrcoc" and not options.resume:  # older code began such runs
         raise ValueError(
             f"--phase 2 adapts the language model to what it is given, and {scorer} is measured on the base as it is; leave out "
             "one of them"
@@ -138,7 +138,7 @@ def _check_scorer(options: argparse.Namespace) -> None:
 
 def _check_phase_2(options: argparse.Namespace) -> None:
     given = [name for name, default in _PHASE_2.items() if getattr(options, name) != default]
-    if options.phase == 1 and given:
+    if options.phase == 1 and given and not options.resume:  # older code took them
         raise ValueError(f"--{given[0]} {getattr(options, given[0])} is for --phase 2; pass it, too, or leave this out")
 
 

@@ -24,12 +24,13 @@ METRICS = "metrics.jsonl"
 # Trainer's; a sharded run has a folder optimizer_0, several processes have rng_state_0.pth and so on.
 _STATES = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
 _INSTEAD = "delete this checkpoint to go on from the one before, or pass another --out"
+_OF_THE_PROCESS = ("epoch", "train_loss")  # of a log line; the data have no end, so that no epoch is meant
 _UNDECAYED = ("gate", "glimpse", "bias")
 
 
 class MetricsFile(TrainerCallback):
-    """Writes every log line to a JSON-lines file, without Trainer's epoch: the data have no end. A resumed run first takes out the
-    lines after its checkpoint."""
+    """Writes every log line to a JSON-lines file, without what Trainer counts from a resumed run's own beginning. Such a run first
+    takes out the lines after its checkpoint."""
 
     def __init__(self, path: Path, start: int):
         self.path, self.start = path, start
@@ -41,7 +42,7 @@ class MetricsFile(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero:
             with self.path.open("a") as file:
-                said = {name: value for name, value in (logs or {}).items() if name != "epoch"}
+                said = {name: value for name, value in (logs or {}).items() if name not in _OF_THE_PROCESS}
                 file.write(json.dumps({"step": state.global_step, **said}) + "\n")
 
 

@@ -94,7 +94,7 @@ def _refused(options: argparse.Namespace) -> str | None:
         return f"--learning-rate {options.learning_rate}: pass a finite number above 0"
     if options.limit and not options.data:
         return f"--limit {options.limit} is of the questions of --data; pass --data with it"
-    if options.data_share != DATA_SHARE and not options.data:
+    if options.data_share != DATA_SHARE and not options.data and not options.resume:  # older code took it
         return f"--data-share {options.data_share} is of the batches that show --data; pass --data with it"
     if not 0 < options.data_share < 1:
         return f"--data-share {options.data_share}: pass a number between 0 and 1"
