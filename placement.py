@@ -173,9 +173,9 @@ def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:
     if ((starts < cached) & (starts + counts > cached)).any():
         raise ValueError(f"the cache ends after {cached} tokens, inside an image; crop it to where the image begins")
     new = starts >= cached
-    if model_kwargs.get("pixel_values") is not None:
+    if (pixel_values := as_patches(model_kwargs.get("pixel_values"))) is not None:
         patches = new.repeat_interleave(grids.prod(-1).to(new.device))
-        model_kwargs["pixel_values"] = as_patches(model_kwargs["pixel_values"])[patches]
+        model_kwargs["pixel_values"] = pixel_values[patches]
     if model_kwargs.get("encoded_images") is not None:
         model_kwargs["encoded_images"] = model_kwargs["encoded_images"].pick(new)
     for name in IMAGE_INPUTS:
