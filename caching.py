@@ -62,10 +62,10 @@ def cached_rows(cache) -> int | None:
     return next((len(keys) for keys in held if keys is not None and keys.dim() == 4), None)
 
 
-def decodes_statically(cache, position_ids) -> bool:
-    """Whether this is one placed token behind the prompt of a static cache, which is never cropped: nothing hangs on how many
-    tokens it holds. That is a tensor, which a GPU would be waited for at every token and which breaks `torch.compile`'s graph. Or
-    text on the paged cache of continuous batching, which places it itself.
+def is_placed(cache, position_ids) -> bool:
+    """Whether nothing hangs on how many tokens the cache holds: for one placed token behind the prompt of a static cache, which is
+    never cropped, and for text on the paged cache of continuous batching, which places it itself and does not count so. The
+    number is a tensor, which a GPU would be waited for at every token and which breaks `torch.compile`'s graph.
 
     A cache that was `reset()` and is given a prompt of one token is mistaken for it, but not in `generate()`: see
     `drop_stale_end`.

@@ -18,11 +18,11 @@ from .caching import (
     CACHE,
     PromptEnd,
     cached_tokens,
-    decodes_statically,
     given_cache,
     hold_pictures,
     hold_prompt_end,
     images_end,
+    is_placed,
     prompt_end,
     rope_deltas_of,
 )
@@ -97,8 +97,8 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
             pixel_values = pixel_values_videos = None
         features, offsets, rope_deltas = mm_encoder_outputs.pop("image", None), None, None
         has_vision = features is not None or bool(mm_encoder_outputs) or pixel_values_videos is not None
-        decodes = not has_vision and decodes_statically(cache, position_ids)
-        cached = 0 if decodes else cached_tokens(cache)
+        placed = not has_vision and is_placed(cache, position_ids)
+        cached = 0 if placed else cached_tokens(cache)
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
@@ -114,7 +114,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
         before = prompt_end(cache) if cached else None
-        ends = not decodes and (has_vision or not cached or (before is not None and not before.tells(cached)))
+        ends = not placed and (has_vision or not cached or (before is not None and not before.tells(cached)))
         outputs = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,

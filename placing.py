@@ -64,7 +64,8 @@ class PlacingMixin:
         """
         cache = past_key_values if cache is None else cache
         rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
-        position_ids, self.rope_deltas = self.place_prompt(inputs_embeds, attention_mask, cache, rope_inputs)
+        position_ids, rope_deltas = self.place_prompt(inputs_embeds, attention_mask, cache, rope_inputs)
+        self.tell_rope_deltas(rope_deltas)
         return position_ids
 
     def tell_rope_deltas(self, rope_deltas):

@@ -1,5 +1,6 @@
 """Hub datasets with mapped columns, on local parquet files; what the library raises comes out as a report."""
 
+import argparse
 import pickle
 import shutil
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from evaluation.loading import load_data
 from training.allocator_batches import PictureSource
 from training.data import DataError, check, hub, load_examples, split_read
 from training.data.__main__ import main
@@ -76,6 +78,9 @@ def test_command_line_checks_the_splits_that_a_dataset_has(parquet, capsys, monk
     assert [split_read(named, split) for split in ("train", "held_out", "validation")] == ["validation"] * 3
     with pytest.raises(ValueError, match="names the split 'validation', and split='test' is asked for"):
         load_examples(named, "test")
+    options = argparse.Namespace(data=named, split="held_out", seed=0, limit=None, skip_bad=False)
+    assert len(load_data(argparse.ArgumentParser(), options)) == 4
+    assert options.split == "validation"  # which results are said to be of
 
 
 def test_a_stream_without_an_end_needs_a_limit(parquet):

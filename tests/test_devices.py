@@ -103,7 +103,7 @@ def test_no_picture_of_a_prompt_waits_for_the_one_before_it(mode, far, make_inpu
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, model, stock_twin, make_inputs, page):
+def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, model, stock_twin, make_inputs, page, report):
     """From the processor's output to logits, the positions of Qwen3-VL and its language model included. Of one picture up to eight
     waits more than stock, which has four more for each further one; the coarse view is a second call of the tower."""
     (budget, spending), counts, stock = MODES[mode], [], to_far(stock_twin(model))
@@ -114,12 +114,12 @@ def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, model, stock_twin
             moved, whole = inputs.to(FAR), whole.to(FAR)
             waits.clear()
             far(**moved, **spending)
-            ours = len(
-                [line for line in waits if __file__ not in line]
-            )  # the hook of `far`'s embeddings is not the model's
+            ours = [line for line in waits if __file__ not in line]  # the hook of `far`'s embeddings is not the model's
             waits.clear()
             stock(**{name: whole[name] for name in ("input_ids", "attention_mask", *STOCK)})
-            counts.append((ours, len(waits)))
+            counts.append((len(ours), len(waits)))
+        report(f"waits for a GPU, {count} pictures: {mode}", len(ours))
+        report(f"waits for a GPU, {count} pictures: stock", len(waits))
     (ours, theirs), (ours_of_three, theirs_of_three) = counts
     assert ours == ours_of_three
     assert theirs < theirs_of_three

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from arrcoc.checkpoint import fitted
 
 pytestmark = pytest.mark.core
 
@@ -86,6 +87,7 @@ result["pipeline"] = [isinstance(answer[0]["generated_text"], str), type(pipe.mo
 given = pipeline("image-text-to-text", model=folder, trust_remote_code=True, model_kwargs={"encode_ratio": 0.5})
 result["the model's arguments through a pipeline"] = given.model.config.encode_ratio
 
+model.base_model.save_pretrained(f"{out}/base")
 model.save_pretrained(f"{out}/again")
 processor.save_pretrained(f"{out}/again")
 json.dump(result, open(f"{out}/result.json", "w"))
@@ -94,6 +96,9 @@ json.dump(result, open(f"{out}/result.json", "w"))
 RELOAD = """
 model = AutoModelForImageTextToText.from_pretrained(f"{out}/again", trust_remote_code=True).eval()
 AutoProcessor.from_pretrained(f"{out}/again", trust_remote_code=True)
+from transformers import AutoModel
+base, info = AutoModel.from_pretrained(f"{out}/base", trust_remote_code=True, output_loading_info=True)
+assert type(base).__name__ == "ARRCOCQwen3VLModel" and not info["missing_keys"], info
 inputs = torch.load(f"{folder}/inputs.pt")
 with torch.no_grad():
     torch.save({name: model(**value).logits for name, value in inputs.items()}, f"{out}/logits_again.pt")
@@ -218,6 +223,15 @@ def test_saving_in_shards_changes_nothing(tiny_model, inputs, expected, tmp_path
     tiny_model().save_pretrained(tmp_path, max_shard_size="200KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     assert torch.equal(load(tmp_path).eval()(**inputs["pruned"]).logits, expected["pruned"])
+
+
+def test_an_allocator_alone_fits_a_layer_with_pooled_cells_and_one_without(tiny_config, new_model):
+    plain, pooled = (new_model(tiny_config(coarse_share=share)).model.arrcoc for share in (0.0, 0.3))
+    for held, wanted in ((plain, pooled), (pooled, plain), (plain, plain)):
+        found = fitted(held.state_dict(), wanted)
+        assert found.keys() == wanted.state_dict().keys()
+        shared = held.state_dict().keys() & found.keys()
+        assert all(torch.equal(found[name], held.state_dict()[name]) for name in shared)
 
 
 def test_saving_and_loading_keeps_every_tensor_and_dial(tiny_config, new_model, tmp_path):

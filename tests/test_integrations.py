@@ -71,6 +71,20 @@ def test_dora_on_every_linear_layer_starts_as_its_base(model, batch):
         assert (wrapped.eval()(**batch).logits - expected).abs().max() < TOLERANCE
 
 
+@pytest.mark.parametrize("kind", ["LoraConfig", "BOFTConfig"])
+def test_dora_and_boft_on_every_linear_layer_but_the_allocators_train(kind, model, batch):
+    """As docs/limits.md says: rows of zeros have no norm, and 13 channels divide by no block."""
+    peft = pytest.importorskip("peft")
+    own = {"LoraConfig": {"r": 2, "use_dora": True}, "BOFTConfig": {"boft_block_size": 4}}[kind]
+    config = getattr(peft, kind)(target_modules="all-linear", exclude_modules=".*arrcoc.*", **own)
+    wrapped = peft.get_peft_model(copy.deepcopy(model), config).train()
+    wrapped(**batch).loss.backward()
+    gradients = {name: p.grad for name, p in wrapped.named_parameters() if p.grad is not None}
+    assert gradients
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    assert not any(".arrcoc." in name for name in gradients)
+
+
 def test_lora_with_the_allocator_in_train_mode_reaches_the_adapter_of_pooled_tokens(tiny_config, new_model, batch):
     peft = pytest.importorskip("peft")
     model = new_model(tiny_config(coarse_share=0.9))
