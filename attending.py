@@ -1,6 +1,7 @@
 """From relevance to a plan: which cells, where, how deep."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,12 +14,6 @@ from .allocation import Allocation, flat_index
 SCORE_STEP = 1e-4
 # Cells compared with each other for similarity, for each token of the budget. Cells that rank lower are never reached.
 CANDIDATES_PER_TOKEN = 4
-
-
-def _plan(cells, level, depth, cell_token, grid, pooled: bool):
-    _, height, width = grid
-    positions = torch.stack([cells // (height * width), cells // width % height, cells % width], dim=-1)
-    return {"positions": positions, "level": level, "depth": depth, "cell_token": cell_token, "pooled": pooled}
 
 
 def rank(scores: torch.Tensor) -> torch.Tensor:
@@ -91,6 +86,11 @@ def choose_cells(scores: torch.Tensor, grid: tuple[int, int, int], count: int, c
     return order[:count].sort().values
 
 
+def _block_mean(values, block, free, members):
+    """(blocks,) mean of `values` over the free cells of each block."""
+    return torch.zeros_like(members).index_add(0, block, values * free) / members.clamp_min(1)
+
+
 def pool_elsewhere(scores: torch.Tensor, grid: tuple[int, int, int], cell_token: torch.Tensor, count: int):
     """Spends up to `count` tokens on pooled 2 x 2 and 4 x 4 blocks of the cells that have no token yet.
 
@@ -117,9 +117,7 @@ def pool_elsewhere(scores: torch.Tensor, grid: tuple[int, int, int], cell_token:
             0, block, free.float()
         )
 
-        def block_mean(values, block=block, free=free, members=members):
-            return torch.zeros_like(members).index_add(0, block, values * free) / members.clamp_min(1)
-
+        block_mean = partial(_block_mean, block=block, free=free, members=members)
         value = block_mean(scores.detach()).masked_fill(members == 0, -math.inf)
         chosen = rank(value)[: min(int(share * count), int((members > 0).sum()))]
         number = torch.full((len(members),), -1, device=scores.device)
@@ -199,8 +197,14 @@ def attend(
     kept, level = kept[order], level[order]
     renumber = torch.full((budget + 1,), -1, dtype=torch.long, device=scores.device)  # last entry: dropped cells
     renumber[order] = torch.arange(budget, device=scores.device)
-    depth = depths(scores[kept], min_deepstack_levels, num_levels)
-    return _plan(kept, level, depth, renumber[cell_token], grid, pooled=fine < budget)
+    _, height, width = grid
+    return {
+        "positions": torch.stack([kept // (height * width), kept // width % height, kept % width], dim=-1),
+        "level": level,
+        "depth": depths(scores[kept], min_deepstack_levels, num_levels),
+        "cell_token": renumber[cell_token],
+        "pooled": fine < budget,
+    }
 
 
 def soft_gates(scores: torch.Tensor, allocation: Allocation, temperature: torch.Tensor) -> torch.Tensor:

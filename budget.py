@@ -8,10 +8,8 @@ import torch
 # DeepSeek-OCR's mode names and their token counts (Wei et al. 2025, "DeepSeek-OCR", section 3.2).
 MODES = {"tiny": 64, "small": 100, "base": 256, "large": 400}
 TIERS = (64, 100, 160, 256, 400)
-ALLOWED = (
-    f"a whole number of tokens >= 1, one of {', '.join(map(repr, MODES))}, 'auto', 'full', None for the processor's "
-    "default, or a list of these with one entry per image"
-)
+ONE_BUDGET = f"a whole number of tokens >= 1, one of {', '.join(map(repr, MODES))}, 'auto' or 'full'"
+ALLOWED = f"{ONE_BUDGET}, None for the processor's default, or a list of these with one entry per image"
 
 # Words by which a question asks for more than one place of the image.
 _BROAD = re.compile(

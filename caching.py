@@ -41,9 +41,8 @@ def given_cache(past_key_values, kwargs: dict):
     Raises:
         ValueError: it came under both names.
     """
-    if CACHE != "cache" and not isinstance(
-        kwargs.get("cache"), Cache
-    ):  # there also what batches continuously is called so
+    # before 5.24 what continuous batching hands on is called so too, and is no `Cache`
+    if CACHE != "cache" and not isinstance(kwargs.get("cache"), Cache):
         return past_key_values
     cache = kwargs.pop("cache", None)
     if cache is not None and past_key_values is not None:

@@ -83,10 +83,11 @@ class LoadingMixin:
         """
         config = kwargs.get("config")
         if isinstance(config, Qwen3VLConfig) and config.model_type == Qwen3VLConfig.model_type:
-            held = {"attn_implementation": config._attn_implementation} if config._attn_implementation else {}
-            kwargs["config"] = cls.config_class.from_dict(
-                config.to_dict() | {"model_type": cls.config_class.model_type}, **held
+            kwargs["config"] = own = cls.config_class.from_dict(
+                config.to_dict() | {"model_type": cls.config_class.model_type}
             )
+            for ours, theirs in ((own, config), *((getattr(own, p), getattr(config, p)) for p in config.sub_configs)):
+                ours._attn_implementation = theirs._attn_implementation  # which no dict of a config holds
         try:
             load = super().from_pretrained  # type: ignore[misc]
             model, info = load(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
@@ -108,3 +109,12 @@ class LoadingMixin:
         if not any(parameter.device.type == "meta" for parameter in layer.parameters()):
             layer.float()  # what a stock checkpoint lacks was made in its dtype
         return (model, info) if output_loading_info else model
+
+    def save_pretrained(self, *args, **kwargs):
+        """As transformers' own.
+
+        Raises:
+            ValueError: the config has a dial that the allocator was not built with; nothing is written.
+        """
+        self.base_model.arrcoc.check_shapes(self.config)
+        return super().save_pretrained(*args, **kwargs)

@@ -143,7 +143,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             tension; the focus-diversify tension moves it between 0 and twice this. Off, because it gains a trained allocator
             no evidence (`dev/LOG.md`).
         coverage_floor (`float`, in [0, 1]):
-            Share of the budget that is spread over the image, one cell for each block of an even partition.
+            Share of the fine cells' tokens that is spread over the image, one cell for each block of an even partition.
         coarse_share (`float`, in [0, 0.9]):
             Share of the budget spent on 2 x 2 and 4 x 4 pooled cells, at neutral tension. 0 keeps fine cells only.
         min_deepstack_levels (`int` or `None`):
@@ -167,7 +167,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             Side of one merged cell, in pixels, at which textures are measured.
         perspective_channels, scorer_hidden_size, scorer_heads (`int`):
             Width of the perspectival CNN, width of the participatory score, and its number of heads. Shapes hang on these:
-            they are read when the model is built. Later assignments of the other dials count from the next call on.
+            they are read when the model is built. Later assignments of the other dials count from the next call on, but
+            `coarse_share` can't leave 0 then: its adapter is missing.
 
     Raises:
         StrictDataclassFieldValidationError: a field has the wrong type or lies outside its limits.

@@ -11,6 +11,7 @@ from transformers.generation import utils as generation_utils
 
 from .caching import (
     CACHE,
+    cached_rows,
     cached_tokens,
     check_same_images,
     check_same_pictures,
@@ -135,7 +136,10 @@ class GeneratingMixin:
 
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
         # Stock shares features out by all placeholders of the prompt, and an image that the cache holds has no features any more.
-        features, cached = model_kwargs.get("mm_encoder_outputs"), cached_tokens(model_kwargs.get(CACHE))
+        features, cache = model_kwargs.get("mm_encoder_outputs"), model_kwargs.get(CACHE)
+        cached = cached_tokens(cache)
+        if cached and input_ids is not None:
+            check_rows(cache, len(input_ids), expand_size)
         as_stock = expand_size == 1 or not features or not cached or input_ids is None
         if as_stock or all_shown(input_ids, features, self.config.image_token_id):
             return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
@@ -186,6 +190,20 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
             )
     if (deltas := held_rope_deltas(cache, check=False)) is not None:  # a whole prompt may follow any cache
         deltas_of(deltas, len(inputs_tensor))
+
+
+def check_rows(cache, batch: int, expand_size: int):
+    """Refuses a cache that has other rows than `batch` prompts of `expand_size` beams or sequences each.
+
+    Raises:
+        ValueError: saying how many there are.
+    """
+    rows = cached_rows(cache)
+    if rows is not None and rows != batch * expand_size:
+        raise ValueError(
+            f"the cache has {rows} rows, and {batch} prompts of {expand_size} beams or sequences each go on from it; pass "
+            "num_beams and num_return_sequences of the call that filled it, cache.batch_repeat_interleave(), or an empty cache"
+        )
 
 
 def is_whole(prompt: torch.Tensor, attention_mask: torch.Tensor | None, generation_config) -> bool:

@@ -242,9 +242,8 @@ class ARRCOCQwen3VLForConditionalGeneration(
         """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads.
 
         Raises:
-            ValueError: the config has a dial that the allocator was not built with; nothing is written.
+            ValueError: see `LoadingMixin.save_pretrained`.
         """
-        self.model.arrcoc.check_shapes(self.config)
         name = f"{type(self).__module__.rsplit('.', 1)[-1]}.{type(self).__name__}"
         # The registration below covers one auto class; users of the others get the same class.
         also = dict.fromkeys(("AutoModel", "AutoModelForMultimodalLM"), name)

@@ -93,7 +93,7 @@ def _open_text(source: str):
 
 def _is_base64_picture(text: str) -> bool:
     try:
-        with Image.open(BytesIO(base64.b64decode(text, validate=True))):
+        with Image.open(BytesIO(base64.b64decode("".join(text.split()), validate=True))):
             return True
     except Exception:
         return False

@@ -98,10 +98,10 @@ def expand_prompt(
     first = (ends - repeats).flatten()
     # Every placeholder of a pruned image takes its position from the image's first column.
     pruned = (lengths < cells).repeat_interleave(lengths)
-    runs = torch.repeat_interleave(starts, lengths)
-    within = torch.arange(len(runs), device=runs.device) - torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
+    image = (mm_token_type_ids == 1) & mask.bool()
+    places, owners = image.flatten().nonzero().flatten(), starts.repeat_interleave(lengths)
     source = first.clone()
-    source[(runs + within)[pruned]] = first[runs[pruned]]
+    source[places[pruned]] = first[owners[pruned]]
     return ExpandedPrompt(
         input_ids=input_ids.gather(1, origin),
         mm_token_type_ids=mm_token_type_ids.gather(1, origin) * inside,

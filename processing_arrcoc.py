@@ -17,7 +17,7 @@ from transformers.utils import is_torchvision_available, logging
 from transformers.video_processing_utils import BaseVideoProcessor
 
 from .arguments import is_empty, refuse_halves, refuse_late, refuse_misspelt_dials, setting
-from .budget import TIERS, as_entries, auto_token_budget, check_token_budget
+from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
 from .picture import open_picture, square
@@ -87,9 +87,12 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         super().__setattr__(name, value)
 
     def _check_dials(self):
-        if self.token_budget is None or isinstance(as_entries(self.token_budget), list):
-            raise ValueError(f"the processor's token_budget={self.token_budget!r} must be one budget for any image")
-        (budget,) = check_token_budget(self.token_budget, 1)
+        try:
+            (budget,) = check_token_budget([self.token_budget], 1, default=None)
+        except ValueError as error:
+            raise ValueError(
+                f"the processor's token_budget={self.token_budget!r} is not a budget for any image; pass {ONE_BUDGET}"
+            ) from error
         if not isinstance(self.token_budget, str):
             self.token_budget = int(budget)  # numpy's numbers and tensors can't be saved
         size = self.texture_size

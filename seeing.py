@@ -146,9 +146,8 @@ class SeeingMixin(DecidingMixin):
         if encoded_images is not None:
             pixels = None if pixel_values is None else self._patches(pixel_values, asked)
             encoded_images.check(self, inputs["image_grid_thw"], asked.texture_images, pixels)
-        if (
-            asked.questions is None and not asked.all_full
-        ):  # the processor's are there, if empty, where nothing is asked
+        # where nothing is asked, the processor's are there, and empty
+        if asked.questions is None and not asked.all_full:
             logger.warning_once(
                 "query_input_ids and query_attention_mask are missing: tokens are chosen from the images alone, whatever is asked; "
                 "pass on all that the processor returns"

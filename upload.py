@@ -48,7 +48,8 @@ def run_check(options: argparse.Namespace) -> int:
     if problems := problems_of(options.out):
         print(*(f"problem: {problem}" for problem in problems), sep="\n", file=sys.stderr)
         return 1
-    print(*(f"note: {note}" for note in notes_of(options.out)), sep="\n")
+    for note in notes_of(options.out):
+        print(f"note: {note}")
     print(f"contract: {len(files_of(options.out))} files, no problem")
     if options.contract_only:
         return 0

@@ -19,7 +19,7 @@ import torch
 from jinja2 import TemplateError
 from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, Qwen3VLForConditionalGeneration
 from transformers.image_transforms import convert_to_rgb
 from transformers.utils import is_torchvision_available
 from transformers.utils.logging import warning_once
@@ -782,6 +782,18 @@ def test_a_stock_config_becomes_one_of_ours(tiny_model, stock_twin, tmp_path):
     assert len(loaded.model.language_model.layers) == 1
     assert loaded.config._attn_implementation == loaded.config.text_config._attn_implementation == "eager"
     assert loaded.model.arrcoc.participation.gate.item() == 0
+
+
+@pytest.mark.parametrize("part", ["text_config", "vision_config"])
+def test_a_stock_config_keeps_the_attention_of_one_part(part, tiny_model, stock_twin, tmp_path):
+    stock_twin(tiny_model()).save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, attn_implementation={part: "eager"})
+    stock = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path, config=copy.deepcopy(config)).config
+    ours = load(tmp_path, config=config).config
+    for each in ("text_config", "vision_config"):
+        wanted = getattr(stock, each)._attn_implementation
+        assert getattr(ours, each)._attn_implementation == wanted
+        assert (wanted == "eager") == (each == part)
 
 
 def test_config_of_a_newer_version(folder):

@@ -273,6 +273,8 @@ def test_a_model_is_not_saved_with_a_shape_that_its_allocator_has_not(name, new_
     setattr(model.config, name, built // 2)
     with pytest.raises(ValueError, match=rf"{name}={built // 2} is not what the allocator was built with \({built}\)"):
         model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"{name}={built // 2} is not what the allocator was built with"):
+        model.model.save_pretrained(tmp_path)
     assert not any(tmp_path.iterdir())
     setattr(model.config, name, built)
     model.save_pretrained(tmp_path)

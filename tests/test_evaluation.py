@@ -348,6 +348,9 @@ def test_dials_of_the_command_line_win_over_those_of_an_allocator(load, model_fo
     save_allocator(pooled, path)
     assert load("--allocator", path).model.arrcoc.adapter is not None
     assert load("--allocator", path, "--set", "coarse_share=0").model.arrcoc.adapter is None
+    pooled.config.coarse_share = 0.0
+    save_allocator(pooled, path)
+    assert load("--allocator", path).model.arrcoc.adapter is None
 
 
 def test_an_allocator_without_the_question_is_no_ordinary_one(load, tiny_model, tmp_path, capsys):

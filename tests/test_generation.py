@@ -452,6 +452,10 @@ def test_beams_of_two_chats_go_on_with_a_second_image_each(tiny_model, make_inpu
         [(a - b).abs().max() for a, b in zip(generate(model, one, num_beams=2).logits, resumed.logits, strict=True)]
     ).max()
     assert report("beams of a chat continued - uncached", gap) < TOLERANCE
+    cache = model(**alone, use_cache=True).past_key_values
+    cache.batch_repeat_interleave(2)
+    with pytest.raises(ValueError, match=r"the cache has 2 rows, and 1 prompts of 1 beams .* pass num_beams"):
+        generate(model, one, past_key_values=cache)
 
 
 @torch.no_grad()

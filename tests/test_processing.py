@@ -394,6 +394,20 @@ def test_base64_text_is_a_picture(processor, page, tmp_path):
     wanted = processor(images=page(), return_tensors="pt")
     assert same(processor(images=text, return_tensors="pt"), wanted)
     assert same(processor(images="data:image/png;base64," + text, return_tensors="pt"), wanted)
+    Image.new("L", (8, 8)).save(tmp_path / "small.png")
+    lines = base64.encodebytes((tmp_path / "small.png").read_bytes()).decode()
+    assert lines.count("\n") == 2
+    assert processor(images=lines, return_tensors="pt")["image_grid_thw"].shape == (1, 3)
+
+
+@pytest.mark.parametrize("budget", [None, [64], "huge", 0])
+def test_a_default_budget_that_is_none_says_what_is_one(budget, processor):
+    processor = copy.deepcopy(processor)
+    processor.token_budget = budget
+    with pytest.raises(
+        ValueError, match=r"token_budget=.* is not a budget for any image; pass a whole .* 'auto' or 'full'$"
+    ):
+        processor(text="where?", return_tensors="pt")
 
 
 def test_shape_that_does_not_tell_its_channels(processor):

@@ -16,7 +16,7 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.checkpoint import RESTORER, STAGE_1
 from publishing import staging
 from training import allocator as files
-from training import average, train_allocator
+from training import allocator_trainer, average, train_allocator
 from training.adapt import adapt, merged
 from training.allocator import base_fingerprint, load_allocator, read_tensors, save_allocator, write_tensors
 from training.allocator_batches import PictureSource, repeated_pages
@@ -583,6 +583,16 @@ def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, 
     assert "nothing to learn from" not in capsys.readouterr().err
 
 
+def test_what_another_process_found_counts_too(train, pages, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(allocator_trainer, "gather_object", lambda own: [*own, {"elsewhere": [3.0, 5.0, 7.0]}])
+    monkeypatch.setattr(train_allocator, "gather_object", lambda own: [False, *own])
+    train(tmp_path / "out", "--signals", "evidence", "--log-every", "1", steps=1)
+    line = json.loads((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()[0])
+    assert line["elsewhere"] == 5
+    assert line["evidence"] > 0
+    assert "nothing to learn from" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"])
 def test_a_damaged_checkpoint_is_refused_by_its_name(train, tmp_path, name):
     train(tmp_path, steps=2)
@@ -767,4 +777,4 @@ def test_pages_that_come_again_ahead_are_told(pages, capsys):
     told = f"--ahead 9: 4 pages are of --data {pages}, which has 3; they come again, up to 2 times each\n"
     assert capsys.readouterr().err == told
     assert train_allocator._pages_ahead(source.sources[1], options) == 3
-    assert "has 3 pages, each is encoded once" in capsys.readouterr().err
+    assert "has 3 pages with up to --questions 4 each, which are encoded once" in capsys.readouterr().err

@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
-from training import average, evaluate_base, parallel, train_allocator, train_base
+from training import average, base_options, evaluate_base, parallel, train_allocator, train_base
 from training.allocator import read_tensors, save_allocator, write_tensors
 from training.base_model import HEADS
 from training.export import main as export
@@ -85,6 +86,9 @@ def test_the_training_of_a_base_says_what_it_can_not_begin_with(said, tmp_path, 
         assert "pass a finite number above 0" in said(train_base.main, *new, "--learning-rate", rate)
     assert "would show some pages twice; pass at most 8" in said(train_base.main, *new, "--processes", 9)
     assert "less than a page each" in said(train_base.main, *new, "--batch-size", 1, "--processes", 2)
+    assert "is no multiple of --processes 2" in said(train_base.main, *new, "--batch-size", 65, "--processes", 2)
+    assert "pass at most 1009 for each" in said(train_base.main, *new, "--batch-size", 4096, "--processes", 2)
+    assert base_options.parse([*map(str, new), "--smoke", "--processes", "8"]).batch_size == 8
     assert "pass one of them" in said(train_base.main, *new, "--begin", tmp_path, "--resume")
     for name, content in (("empty", b""), ("other", b"no torch file")):
         (tmp_path / name).mkdir()
@@ -173,6 +177,23 @@ def test_a_gradient_that_one_process_has_is_averaged_with_zero_and_one_that_none
     monkeypatch.setattr(parallel.distributed, "all_reduce", all_reduce)
     parallel.average_gradients([ours, others, nobodys])
     assert (ours.grad.tolist(), others.grad.tolist(), nobodys.grad) == ([1.0, 2.0], [3.0, 4.0], None)
+
+
+def test_processes_that_are_done_leave_the_next_run_alone(monkeypatch):
+    for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    started = []
+
+    def start(command, env):
+        started.append(env["RANK"])
+        return SimpleNamespace(wait=lambda: 0)
+
+    monkeypatch.setattr(parallel.subprocess, "Popen", start)
+    monkeypatch.setattr(parallel.distributed, "destroy_process_group", lambda: None)
+    for _ in range(2):
+        parallel.finish(parallel.launch(3, []))
+        assert parallel.start() == (0, 1)
+    assert started == ["1", "2", "1", "2"]
 
 
 # The export -------------------------------------------------------------------------------------------------------------

@@ -193,6 +193,8 @@ def save_allocator(
         "scorer": scorer,
     }
     tensors = tensors or model.model.arrcoc.state_dict()
+    if model.config.coarse_share == 0:  # as it may have been made since; what reads the file has no adapter then
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("adapter.")}
     write_tensors(path, {name: t.bfloat16() if t.ndim > 1 else t for name, t in tensors.items()}, metadata)
 
 

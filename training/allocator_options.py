@@ -12,10 +12,9 @@ from evaluation.dials import parse_dials
 from training.adapt import ADAPTS
 from training.allocator_batches import SHARES
 from training.run_folder import OPTIONS
-from training.scorers import SCORERS
+from training.scorers import LAYER_SCORERS, SCORERS
 from training.signals import LAYER_SIGNALS, SIGNALS, needs, parse_signals
 
-LAYER_SCORERS = ("arrcoc", "query_blind")  # those that are the allocator's layer
 # Of transformers' schedules those that need no arguments of their own and no evaluation.
 SCHEDULES = (
     "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
@@ -33,8 +32,8 @@ DEFAULT_SIGNALS = {
     "glimpse_prune": "evidence=1",
 }
 
-AHEAD = """--ahead PAGES: the frozen base encodes so many pages before training, and every pass goes over them again, all questions
-of a page at once. Several times faster; for signals that need no pass of the language model, or the frozen one's alone
+AHEAD = """--ahead PAGES: the frozen base encodes so many pages before training, and every pass goes over them again, up to
+--questions of a page at once. Several times faster; for signals that need no pass of the language model, or the frozen one's alone
 (distill_attention and distill_unmarked, whose pass is made once)."""
 
 

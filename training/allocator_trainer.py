@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import torch
+from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from torch import nn
 from torch.utils.data import DataLoader
@@ -218,9 +219,13 @@ class AllocatorTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *args, **kwargs):
-        """As `Trainer.log`, with the mean of each signal since the last line."""
+        """As `Trainer.log`, with the mean of each signal since the last line, over all processes as the loss is."""
         if "loss" in logs:
-            logs |= {name: torch.stack(values).mean().item() for name, values in self._sums.items()}
+            own = {name: torch.stack(values).tolist() for name, values in self._sums.items()}
+            found = gather_object([own])
+            for name in dict.fromkeys(name for each in found for name in each):
+                values = [value for each in found for value in each.get(name, [])]
+                logs[name] = sum(values) / len(values)
             self._sums = {}
         super().log(logs, *args, **kwargs)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from training.batches import MOST_PAGES
 from training.curriculum import STAGES
 from training.run_folder import OPTIONS, STATE
 from training.stream import MOST_PROCESSES
@@ -74,7 +75,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.set_defaults(**_began(options.out))
         options = parser.parse_args(arguments)
     if options.smoke:
-        options.batch_size, options.steps, options.workers = 4, options.steps or 4, 0
+        processes = max(1, options.processes)
+        options.batch_size, options.steps, options.workers = -(-4 // processes) * processes, options.steps or 4, 0
         options.evaluate_every, options.evaluate_pages, options.warmup = 2, 4, 2
     if (reason := _refused(options)) is not None:
         parser.error(reason)
@@ -102,6 +104,13 @@ def _refused(options: argparse.Namespace) -> str | None:
         return f"--processes {options.processes} would show some pages twice; pass at most {MOST_PROCESSES}"
     if options.batch_size < options.processes:
         return f"--batch-size {options.batch_size} gives {options.processes} processes less than a page each; pass a larger one"
+    if options.batch_size % options.processes:
+        return f"--batch-size {options.batch_size} is no multiple of --processes {options.processes}; pass one that is"
+    if options.batch_size // options.processes > MOST_PAGES:
+        return (
+            f"--batch-size {options.batch_size} would show {options.processes} processes some pages twice; pass at most "
+            f"{MOST_PAGES} for each"
+        )
     if options.begin and options.resume:
         return "--begin starts from a model's weights, --resume goes on from a run's own; pass one of them"
     if options.out.exists() and not options.out.is_dir():

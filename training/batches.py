@@ -18,20 +18,29 @@ from training.world.wordings import instructed, world_question
 _KEY_NUMBERS = {name: number for number, name in enumerate(words.KEYS)}
 IGNORED = -100  # a label that the loss leaves out
 GLYPHS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz.:-"
+MOST_PAGES = 1009  # of a batch; further ones would be those of the next seed
 SLOTS = 8  # per cell: 2 rows of 4, each 4 x 8 pixels, so that a slot rarely holds two centres
 
 
 @dataclass
 class Batch:
-    """Pages of one grid. `images` (batch, height, width, 3) uint8; `input_ids`, `labels` (batch, length) long, padded at
-    the right; `glyphs` (batch * cells, SLOTS) long, 0 where no character has its centre; `keys` (batch * cells,
-    len(KEYS)) bool, the names that what stands in a cell can be asked for by; `pointers` (labelled places, cells) bool,
-    in the order of the labels, the cells that each answer token is read from, all False where there are none; `asked`
-    (turns, len(KEYS)) bool, the names that each question asks by; `named` (batch, cells) bool, the cells that a question of
-    the page names; `cells` (rows, columns); `kept` (batch, count) long, the raster index of the cells that are shown, `None`
-    for all: then `glyphs`, `keys` and `pointers` speak of these alone, `named` of all still; `encoded_whole`, whether the
-    vision tower sees the others too; `coarse`, tokens of a coarse view that stand before the kept ones, and first in
-    `pointers`. `glyphs`, `keys` and `asked` are `None` for pages other than the world's."""
+    """Pages of one grid.
+
+    Attributes:
+        images: (batch, height, width, 3) uint8.
+        input_ids, labels: (batch, length) long, padded at the right.
+        glyphs: (batch * cells, SLOTS) long, 0 where no character has its centre; `None` for pages other than the world's.
+        keys: (batch * cells, len(KEYS)) bool, the names that what stands in a cell can be asked for by; `None` likewise.
+        pointers: (labelled places, coarse + cells) bool, in the order of the labels, the cells that each answer token is read
+            from, all False where there are none.
+        asked: (turns, len(KEYS)) bool, the names that each question asks by; `None` for pages other than the world's.
+        named: (batch, cells) bool, of all cells, those that a question of the page names.
+        cells: (rows, columns).
+        kept: (batch, count) long, the raster index of the cells that are shown, `None` for all; of `glyphs`, `keys` and
+            `pointers` there are then these alone.
+        encoded_whole: whether the vision tower sees the others too.
+        coarse: tokens of a coarse view, which stand before the kept ones.
+    """
 
     images: torch.Tensor
     input_ids: torch.Tensor
@@ -194,10 +203,11 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     pages = []
     for index in range(size):
         style = random.choice(stage.styles_of(cells, shown))
-        pages.append(make_page(seed * 1009 + index, split, cells, style, shown))
+        pages.append(make_page(seed * MOST_PAGES + index, split, cells, style, shown))
     count = 1 if split == "held_out" else stage.questions
     asked = [
-        _put(page.questions[:count], stage.reworded, split, seed * 1009 + index) for index, page in enumerate(pages)
+        _put(page.questions[:count], stage.reworded, split, seed * MOST_PAGES + index)
+        for index, page in enumerate(pages)
     ]
     keys = [key_targets(page, shown) for page in pages]
     names = [[asked_names(question.text) for question in questions] for questions in asked]

@@ -29,9 +29,8 @@ class Stage:
     left_out: float = 0.0
     pruned: float = 0.0
     foveated: float = 0.0
-    language_only: bool = (
-        False  # the vision half and the embeddings stay as they are: what was trained on them still fits
-    )
+    # the vision half and the embeddings stay as they are: what was trained on them still fits
+    language_only: bool = False
     scaled_styles: tuple[Style, ...] = ()  # shown on fewer cells, where a small print would be lost; `styles` if none
 
     def styles_of(self, cells: tuple[int, int], shown: tuple[int, int]) -> tuple[Style, ...]:

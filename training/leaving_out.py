@@ -15,7 +15,7 @@ _INK = 16  # a cell is empty if its pixels differ by no more than this, of 255
 # Cells that can be kept: the sizes of whole pages, which compiled layers know already.
 _COUNTS = (36, 49, 64, 96, 100, 126)
 _FEWER = (8, 14, 20, 28)  # besides, after the tower
-COARSE_SHARE = ARRCOCQwen3VLConfig.coarse_view_share
+COARSE_VIEW_SHARE = ARRCOCQwen3VLConfig.coarse_view_share
 _WHOLE = 0.75  # of the pages keep all that their questions name
 
 
@@ -63,7 +63,7 @@ def _numbers(grid: tuple[int, int], least: float, after: bool, foveated: bool) -
     # (cells kept, tokens of the coarse view) that can be had
     found = []
     for count in (*_FEWER, *_COUNTS) if after else _COUNTS:
-        _, rows, columns = (foveated and coarse_grid((1, *grid), count, COARSE_SHARE)) or (0, 0, 0)
+        _, rows, columns = (foveated and coarse_grid((1, *grid), count, COARSE_VIEW_SHARE)) or (0, 0, 0)
         coarse = rows * columns
         if foveated and not coarse:  # too few for any view
             continue

@@ -12,6 +12,8 @@ import sys
 import torch
 from torch import distributed
 
+_LAUNCHED = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
+
 
 def launch(processes: int, arguments: list[str]) -> list[subprocess.Popen]:
     """Starts the other processes of a run of ``training.train_base`` with the same arguments, and makes this one the first."""
@@ -20,9 +22,19 @@ def launch(processes: int, arguments: list[str]) -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    os.environ.update(WORLD_SIZE=str(processes), RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(dict(zip(_LAUNCHED, (str(processes), "0", "127.0.0.1", str(port)), strict=True)))
     command = [sys.executable, "-m", "training.train_base", *arguments]
     return [subprocess.Popen(command, env={**os.environ, "RANK": str(rank)}) for rank in range(1, processes)]
+
+
+def finish(others: list[subprocess.Popen]) -> None:
+    """Waits for the processes that `launch` started, after which this one is alone again."""
+    for process in others:
+        process.wait()
+    if others:
+        distributed.destroy_process_group()
+        for name in _LAUNCHED:
+            del os.environ[name]
 
 
 def start() -> tuple[int, int]:

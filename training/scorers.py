@@ -16,7 +16,8 @@ from evaluation.baselines.vision_selector import ImportanceScorer
 from training.language_pass import prefixed
 from training.signals import gumbel_noise
 
-SCORERS = ("arrcoc", "query_blind", "vision_selector", "glimpse_prune")
+LAYER_SCORERS = ("arrcoc", "query_blind")  # those that are the allocator's layer
+SCORERS = (*LAYER_SCORERS, "vision_selector", "glimpse_prune")
 
 
 @dataclass
@@ -152,7 +153,7 @@ def make_scorer(name: str, model) -> nn.Module:
     Raises:
         ValueError: an unknown name.
     """
-    if name in ("arrcoc", "query_blind"):
+    if name in LAYER_SCORERS:
         return model.model.arrcoc
     if name == "vision_selector":
         return ImportanceScorer.for_model(model)
@@ -165,7 +166,7 @@ def scores_of(
     name: str, scorer: nn.Module, model, batch, vision_output, temperature: float | None = None, early: bool = True
 ):
     """`Scored` of each image of a batch; `temperature` replaces the scorer's own."""
-    if name in ("arrcoc", "query_blind"):
+    if name in LAYER_SCORERS:
         scored = layer_scores(model, batch, vision_output, name == "query_blind", early)
     else:
         scored = baseline_scores(model, scorer, batch, vision_output)

@@ -10,7 +10,7 @@ from transformers import Qwen3VLForConditionalGeneration
 from arrcoc.encoding import CoarseView, coarse_view, encode_cells
 from training.base_model import MERGE
 from training.batches import GLYPHS, IGNORED, SLOTS, Batch, image_start, labelled_places, opens_answer, patches
-from training.leaving_out import COARSE_SHARE
+from training.leaving_out import COARSE_VIEW_SHARE
 from training.speed import POINTER_LAYERS, one_grid
 from training.world.words import KEYS
 
@@ -99,7 +99,7 @@ def _encoded(model: Qwen3VLForConditionalGeneration, pixels, cells: tuple[int, i
 
 def _views(model: Qwen3VLForConditionalGeneration, batch: Batch, pixels: torch.Tensor) -> list[CoarseView]:
     each = pixels.chunk(len(batch.images))
-    return [coarse_view(page, (1, *batch.cells), batch.shown, COARSE_SHARE, model.model.visual) for page in each]
+    return [coarse_view(page, (1, *batch.cells), batch.shown, COARSE_VIEW_SHARE, model.model.visual) for page in each]
 
 
 def _image_features(model: Qwen3VLForConditionalGeneration, batch: Batch, pixels, views: list[CoarseView]):

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import torch
-from accelerate.utils import parse_flag_from_env
+from accelerate.utils import gather_object, parse_flag_from_env
 from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
@@ -26,11 +26,12 @@ from training.ahead import PageCollator, encode_ahead, own_pages
 from training.allocator import load_allocator, load_baseline, save_allocator, save_baseline, write_tensors
 from training.allocator_batches import AllocatorCollator, ListSource, MixedSource, PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
-from training.allocator_options import DEFAULT_SIGNALS, LAYER_SCORERS, parse, save_options
+from training.allocator_options import DEFAULT_SIGNALS, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples, world_spec
 from training.readable import Reader
 from training.run_folder import STATE, fingerprint_of
+from training.scorers import LAYER_SCORERS
 from training.signals import parse_signals
 
 __all__ = ["DEFAULT_SIGNALS", "finish", "main", "make_learner", "make_source", "parse", "training_arguments"]
@@ -213,7 +214,9 @@ def _pages_ahead(source, options: argparse.Namespace) -> int:
     pages = options.ahead
     if isinstance(source, PictureSource) and len(source) < pages:
         print(
-            f"--ahead {pages}: --data {options.data[0]} has {len(source)} pages, each is encoded once", file=sys.stderr
+            f"--ahead {pages}: --data {options.data[0]} has {len(source)} pages with up to --questions {options.questions} each, "
+            "which are encoded once",
+            file=sys.stderr,
         )
         return len(source)
     for number, asked, held in repeated_pages(source, pages):
@@ -223,6 +226,34 @@ def _pages_ahead(source, options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return pages
+
+
+def _encoded(learner, collator, source, options: argparse.Namespace, settings) -> tuple[ListSource, PageCollator]:
+    """The pages that this process encodes and trains on, and what makes batches of them; `settings` get the batch size that is
+    about as many questions as were asked for.
+
+    Raises:
+        SystemExit: no page could be encoded as the signals need it.
+    """
+    if not parse_flag_from_env("ACCELERATE_USE_FSDP"):  # else the base may not fit on one GPU
+        learner.to(settings.device)
+    count = _pages_ahead(source, options)
+    pages = encode_ahead(
+        learner.model,
+        collator,
+        source,
+        own_pages(count, settings.process_index, settings.world_size),
+        options.quiet,
+        "distill_attention" not in learner.weights,
+        options.parts,
+        restore="restored" in learner.weights,
+        blind=options.scorer == "query_blind",
+    )
+    if not pages:
+        raise SystemExit("error: --signals restored: no page could be encoded in part; pass pages of more cells")
+    questions_per_page = sum(len(page.evidence) for page in pages) / len(pages)
+    settings.per_device_train_batch_size = max(1, round(options.batch_size / questions_per_page))
+    return ListSource(pages, options.seed), PageCollator(collator)
 
 
 def main(arguments: list[str] | None = None) -> Path:
@@ -250,29 +281,7 @@ def main(arguments: list[str] | None = None) -> Path:
     )
     settings, seconds, done = training_arguments(options), 0.0, step >= options.steps
     if options.ahead and not done:
-        if not parse_flag_from_env("ACCELERATE_USE_FSDP"):  # else the base may not fit on one GPU
-            learner.to(settings.device)
-        unmarked_alone = "distill_attention" not in learner.weights
-        count = _pages_ahead(source, options)
-        restoring = "restored" in learner.weights
-        mine = own_pages(count, settings.process_index, settings.world_size)
-        blind = options.scorer == "query_blind"
-        pages = encode_ahead(
-            learner.model,
-            collator,
-            source,
-            mine,
-            options.quiet,
-            unmarked_alone,
-            options.parts,
-            restore=restoring,
-            blind=blind,
-        )
-        if not pages:
-            raise SystemExit("error: --signals restored: no page could be encoded in part; pass pages of more cells")
-        asked = sum(len(page.evidence) for page in pages) / len(pages)
-        settings.per_device_train_batch_size = max(1, round(options.batch_size / asked))
-        source, collator = ListSource(pages, options.seed), PageCollator(collator)
+        source, collator = _encoded(learner, collator, source, options, settings)
     trainer = AllocatorTrainer(
         learner, settings, source, collator, options.gate_factor, bool(options.ahead), options.whiten
     )
@@ -286,7 +295,7 @@ def main(arguments: list[str] | None = None) -> Path:
         except (FloatingPointError, OSError) as error:  # they say what is whole
             raise SystemExit(f"error: {error}") from error
         step = trainer.state.global_step
-        if not learner.was_taught:
+        if not any(gather_object([learner.was_taught])) and trainer.args.should_save:
             print(
                 f"warning: --signals {options.signals} found nothing to learn from in {', '.join(options.data)}, so nothing has "
                 "changed; give the data what they read, such as evidence boxes, or pass other signals",

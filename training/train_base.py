@@ -181,7 +181,8 @@ class Trainer:
                 scores.append(letters_read(self.model, self.glyph_head, batch, self.dtype))
             else:
                 scores.append(exact_matches(self.model, batch, self.dtype).float().mean().item())
-        return parallel.average(sum(scores) / len(scores), self.device)
+        # each process has as many batches as its number leaves it
+        return parallel.average(sum(scores), self.device) / parallel.average(len(scores), self.device)
 
     def finished(self) -> bool:
         """Whether the cool-down is over."""
@@ -267,8 +268,7 @@ def prepare(arguments: list[str] | None = None) -> tuple[Trainer, list[subproces
 def train(trainer: Trainer, others: list[subprocess.Popen]) -> list[dict]:
     """As `run`; then waits for the other processes."""
     history = run(trainer)
-    for process in others:
-        process.wait()
+    parallel.finish(others)
     return history
 
 
