@@ -77,11 +77,12 @@ _ASKED = (
     *(
         KINDS[kind]
         for kind in (
-            "one_field", "several_fields", *2 * ("form",), *2 * ("crowded",), "table", "chart", "scene", "near_identical",
-            "corner", "small_print", "noise", *2 * ("absent",), *2 * ("empty_complex",), "gist",
+            "one_field", "several_fields", *3 * ("form",), *3 * ("crowded",), "table", "chart", "scene",
+            *2 * ("near_identical",), *2 * ("corner",), *2 * ("small_print",), *2 * ("noise",), *2 * ("absent",),
+            *2 * ("empty_complex",), "gist",
         )
     ),
-    *2 * (_TRAINED["table"],), *4 * (_REVERSE,), *5 * (_EXTREME,), _COUNTED,
+    *2 * (_TRAINED["table"],), *3 * (_REVERSE,), *4 * (_EXTREME,), *3 * (_COUNTED,),
 )  # fmt: skip
 
 STAGES = (
@@ -93,6 +94,6 @@ STAGES = (
     Stage("several fields", (_FEW, _FEW, _ONE), _SMALL, pass_mark=0.6, questions=2),
     Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.5,
           scaled_styles=_LEGIBLE),
-    Stage("language", _ASKED, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.2, pruned=0.3, foveated=0.2,
+    Stage("language", _ASKED, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.25, pruned=0.4, foveated=0.15,
           reworded=0.7, language_only=True, scaled_styles=_LEGIBLE),
 )  # fmt: skip
