@@ -591,6 +591,9 @@ def test_what_another_process_found_counts_too(train, pages, tmp_path, capsys, m
     assert line["elsewhere"] == 5
     assert line["evidence"] > 0
     assert "nothing to learn from" not in capsys.readouterr().err
+    monkeypatch.setattr(train_allocator, "gather_object", lambda own: [not taught for taught in own])
+    train(tmp_path / "untaught", "--signals", "evidence", steps=1)
+    assert "nothing to learn from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"])

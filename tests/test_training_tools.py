@@ -179,6 +179,19 @@ def test_a_gradient_that_one_process_has_is_averaged_with_zero_and_one_that_none
     assert (ours.grad.tolist(), others.grad.tolist(), nobodys.grad) == ([1.0, 2.0], [3.0, 4.0], None)
 
 
+def test_a_score_of_several_processes_is_of_all_batches_alike(monkeypatch):
+    """Three batches that score 1, 0 and 1, of which this process has the first and the last."""
+    elsewhere = iter((0, 1))  # the sum and the number of the other's
+    monkeypatch.setattr(parallel, "average", lambda number, device: (number + next(elsewhere)) / 2)
+    monkeypatch.setattr(train_base, "make_batch", lambda stage, split, index, *others: index)
+    monkeypatch.setattr(train_base, "exact_matches", lambda model, batch, dtype: torch.tensor([batch != 1]))
+    stage = SimpleNamespace(letters_only=False, grids=[((8, 8), None)])
+    trainer = SimpleNamespace(
+        stages=[stage], stage=0, rank=0, processes=2, model=None, dtype=None, device=torch.device("cpu")
+    )
+    assert train_base.Trainer.evaluate(trainer, 48) == pytest.approx(2 / 3)
+
+
 def test_processes_that_are_done_leave_the_next_run_alone(monkeypatch):
     for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)

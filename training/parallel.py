@@ -22,7 +22,7 @@ def launch(processes: int, arguments: list[str]) -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    os.environ.update(dict(zip(_LAUNCHED, (str(processes), "0", "127.0.0.1", str(port)), strict=True)))
+    os.environ.update(zip(_LAUNCHED, (str(processes), "0", "127.0.0.1", str(port)), strict=True))
     command = [sys.executable, "-m", "training.train_base", *arguments]
     return [subprocess.Popen(command, env={**os.environ, "RANK": str(rank)}) for rank in range(1, processes)]
 
