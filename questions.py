@@ -6,23 +6,42 @@ _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>
 _SPECIAL = re.compile(r"(?:<\|[a-z0-9_]+\|>)+")
 _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
 # What says behind a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
-_INSTRUCTION = re.compile(r"(?:please\s+)?(?:answer|respond|reply|give|keep|only|just)\b", re.IGNORECASE)
+_INSTRUCTION = re.compile(
+    r"(?:please\s+)?(?:answer|respond|reply|give|keep|only|just|output|return|provide|think|let['\u2019]s)\b",
+    re.IGNORECASE,
+)
 _HOW = frozenset((
     "please", "answer", "answers", "respond", "response", "reply", "give", "keep", "only", "just", "directly",
     "briefly", "brief", "shortly", "short", "concisely", "concise", "with", "in", "using", "use", "by", "as", "at",
     "most", "a", "an", "the", "this", "my", "your", "it", "and", "or", "without", "any", "no", "yes", "json", "format",
     "single", "one", "two", "few", "word", "words", "phrase", "phrases", "sentence", "sentences", "option", "options",
     "from", "given", "provided", "choice", "choices", "question", "following", "explanation", "explanations", "else",
-    "nothing", "possible", "you", "can",
+    "nothing", "possible", "you", "can", "output", "return", "provide", "think", "let", "s", "step",
 ))  # fmt: skip
 # "a number" is a form, "the number" may be what is asked for
 _ONE = re.compile(
     "\\b(?:an?|one|single|word or|phrase or) (?:number|digit|letter|value)s?\\b|\\boption(?:['\u2019]s)? letters?\\b"
 )
 _WORD = re.compile(r"[^\W_]+")
+_ASKED = re.compile(r"^[ \t]*question:\s*(?=\S)", re.IGNORECASE | re.MULTILINE)
+# Options of multiple choice: each on a line, or behind each other in brackets ("(A) red (B) blue").
+_OPTION = re.compile(r"(?:^[ \t]*\(?([A-Za-z])[.):]|(?<=\s)\(([A-Za-z])\))[ \t]+(?=\S)", re.MULTILINE)
+_OPTIONS = re.compile(r"(?:^|(?<=\s))(?:options|choices)\s*:\s*\Z", re.IGNORECASE)
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# Marks around words, "total" or **total**; those of the second line also stand between letters, as in Chinese.
+_AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019", "( )", "[ ]", "{ }", "< >")
+_QUOTES = ("\u201c \u201d", "\u201e \u201c", "\u00ab \u00bb", "\u300c \u300d", "\u300e \u300f")
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000.*?\U000f0001")
+
+
+def _around(pair: str, before: str = "", behind: str = "") -> re.Pattern:
+    first, last = map(re.escape, pair.split())
+    return re.compile(rf"{before}{first}(?=\S)(.{{1,200}}?)(?<=\S){last}{behind}")
+
+
+_MARKS = [_around(pair, r"(?<!\w)", r"(?!\w)") for pair in _AROUND_WORDS] + [_around(pair) for pair in _QUOTES]
 
 
 def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> list[str]:
@@ -52,7 +71,7 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
             own = [body for found, body in asking if found.start() <= image.start() < found.end()]
             before = [body for found, body in by_user if found.start() < image.start()]
             nearest = (own or before[-1:] or [last])[0]
-            questions.append(_without_instruction(nearest if turn == "image" else last))
+            questions.append(_asked(nearest if turn == "image" else last))
     return questions
 
 
@@ -66,6 +85,16 @@ def _between(found: re.Match) -> str:
     return " " if all(letter and not letter.isspace() for letter in around) else ""
 
 
+def _asked(question: str) -> str:
+    """What a cell may be about, in one line: not how to answer, options to choose from and marks around words, which make other
+    tokens of them."""
+    question = _without_options(_without_instruction(question))
+    *_, question = _ASKED.split(question)
+    for marks in _MARKS:
+        question = marks.sub(r"\1", question)
+    return " ".join(question.split())
+
+
 def _without_instruction(question: str) -> str:
     # What says how to answer is left out: no cell of the picture is about that.
     line = question.rfind("\n") + 1
@@ -73,6 +102,16 @@ def _without_instruction(question: str) -> str:
     for start in sorted({line, mark} - {0}, reverse=True):
         asked, behind = question[:start].rstrip(), question[start:].strip()
         if asked and _instructs(behind):
+            return asked
+    return question
+
+
+def _without_options(question: str) -> str:
+    found = list(_OPTION.finditer(question))[-len(_LETTERS) :]
+    for number, first in enumerate(found):
+        letters = "".join(option[1] or option[2] for option in found[number:]).upper()
+        asked, options = _OPTIONS.sub("", question[: first.start()]).rstrip(), question[first.start() :]
+        if asked and len(letters) > 1 and _LETTERS.startswith(letters) and "?" not in options:
             return asked
     return question
 

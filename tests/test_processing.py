@@ -171,7 +171,7 @@ def test_long_question_widens_by_a_multiple(processor, page):
         (turn("system", f"see {IMAGE}") + turn("user", "what?"), 1, ["what?"], ["see"]),
         (turn("user", IMAGE), 1, [""], [""]),
         (turn("assistant", IMAGE), 1, [""], [""]),
-        (turn("user", "first?\nand second?" + IMAGE), 1, ["first?\nand second?"], ["first?\nand second?"]),
+        (turn("user", "first?\nand second?" + IMAGE), 1, ["first? and second?"], ["first? and second?"]),
         # Text that no turn holds, an open last turn, and text without any turns.
         (IMAGE + turn("user", "what?"), 1, ["what?"], ["what?"]),
         (f"<|im_start|>user\n{IMAGE}what?", 1, ["what?"], ["what?"]),
@@ -215,11 +215,13 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
     [
         ("What is the total?\nAnswer the question using a single word or phrase.", "What is the total?"),
         ("What is the total? Please answer in one word.", "What is the total?"),
-        ("Which is it?\nA. red\nB. blue\nAnswer with the option's letter.", "Which is it?\nA. red\nB. blue"),
-        ("Question: What is the total?\nAnswer:", "Question: What is the total?"),
+        ("Question: What is the total?\nAnswer:", "What is the total?"),
+        ("Hint: Give the option's letter at the end.\nQuestion: What is the total?\nAnswer:", "What is the total?"),
         ("Read the total.\nPlease answer with a number only.", "Read the total."),
         ("What is the total?Answer with a single word.", "What is the total?"),  # two texts of a chat
         ("What is the total?\nKeep it short.", "What is the total?"),
+        ("What is the total?\nOutput JSON only.", "What is the total?"),
+        ("What is the total?\nLet's think step by step.", "What is the total?"),
         ("What is the total? Only the answer, please.", "What is the total?"),
         ("Read the total. Give a short answer, without any explanation.", None),  # nothing ends the question
         ("Here is a page.\nReply with the locker number only.", None),
@@ -241,16 +243,77 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
 )
 def test_how_to_answer_is_no_part_of_the_question(processor, page, said, asked):
     """The prompt keeps it; the allocator, which looks for what is asked, does not read it."""
+    assert read_of(processor, page, said) == (said.replace("\n", " ") if asked is None else asked)
+
+
+def read_of(processor, page, said: str) -> str:
+    """What the allocator reads of a turn whose prompt keeps all that was said."""
     inputs = processor(text=f"<|im_start|>user\n{IMAGE}{said}<|im_end|>\n", images=page(), return_tensors="pt")
     assert said in processor.decode(inputs["input_ids"][0])
     (ids,), (mask,) = inputs["query_input_ids"], inputs["query_attention_mask"]
-    assert processor.tokenizer.decode(ids[mask.bool()]) == (said if asked is None else asked)
+    return processor.tokenizer.decode(ids[mask.bool()])
+
+
+@pytest.mark.parametrize("space", ["\n", "\r\n", "\n\n", "  ", "\t", "\u00a0"])
+def test_white_space_is_one_space(processor, space):
+    """Words behind other white space are other tokens, which no cell was ever looked for by."""
+    said = f"<|im_start|>user\n{IMAGE}{space}Look.{space}What is{space}the total?{space}<|im_end|>\n"
+    assert questions_of(said, processor.image_token, "last_user") == ["Look. What is the total?"]
+
+
+@pytest.mark.parametrize(
+    "pair", ['""', "''", "``", "**", "()", "[]", "{}", "<>", "\u2018\u2019", "\u201c\u201d", "\u00ab\u00bb"]
+)
+def test_marks_around_words_are_no_part_of_the_question(processor, page, pair):
+    marked = f"What's the {pair[0]}grand total{pair[1]}?"
+    assert read_of(processor, page, marked) == "What's the grand total?"
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Is the **total** the `sum` of 'tax'?", "Is the total the sum of tax?"),
+        (
+            "\u8bf7\u95ee\u201c\u5408\u8ba1\u201d\u662f\u591a\u5c11",
+            "\u8bf7\u95ee\u5408\u8ba1\u662f\u591a\u5c11",
+        ),  # between letters
+        ("What's in 'I don't know'?", "What's in I don't know?"),
+        ("Whose are the dogs' and the cats' bowls?", None),
+        ('Is the 5" x 7" frame here?', None),
+        ("Is f(x) in Population[4]?", None),
+        ("Is a < 5 and b > 3, or 2 * 3 * 4?", None),
+        ("What is :( or (?", None),
+    ],
+)
+def test_only_marks_in_pairs_around_words_are_left_out(processor, said, asked):
+    text = f"<|im_start|>user\n{IMAGE}{said}<|im_end|>\n"
+    assert questions_of(text, processor.image_token, "last_user") == [said if asked is None else asked]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Which is it?\nA. red\nB. blue\nAnswer with the option's letter.", "Which is it?"),
+        ("Which is it?\nOptions:\n(A) red\n(B) blue", "Which is it?"),
+        ("Which is it? (A) red (B) dark blue (C) a.", "Which is it?"),
+        ("Which is it?\na) red\nb) blue\nc) green\nAnswer:", "Which is it?"),
+        ("Name the colour.\nChoices:\nA: red\nB: blue", "Name the colour."),
+        ("Who is A. B. Smith?", None),
+        ("Which is it?\nA. red", None),  # one is no choice
+        ("Which is it?\nB. red\nC. blue", None),
+        ("Read them:\nA. What is the tax?\nB. What is the total?", None),
+        ("A. red\nB. blue", None),  # nothing else is asked
+    ],
+)
+def test_options_of_multiple_choice_are_no_part_of_the_question(processor, page, said, asked):
+    """They name what the page does not show as often as what it shows."""
+    assert read_of(processor, page, said) == (said.replace("\n", " ") if asked is None else asked)
 
 
 def test_blank_lines_cost_no_time(processor):
     """They had cost the third power of their number."""
     start = time.process_time()
-    for blank in ("\n", " \n\t", "?", "\n<|im_start|>"):
+    for blank in ("\n", " \n\t", "?", "\n<|im_start|>", "\nA. b", " (A) b", " [", ' "', "question:\n", "options: "):
         said = f"<|im_start|>user\n{IMAGE}what?{blank * 1500}thanks<|im_end|>\n"
         questions_of(said, processor.image_token, "last_user")
     assert time.process_time() - start < 1
@@ -289,7 +352,7 @@ def test_a_batch_may_hold_prompts_without_images(processor, page):
 
 def test_question_in_any_script(processor, page):
     """Every byte of the question arrives: the tokens decode to it."""
-    for question in ("où est l'été?", "合計はいくらですか", "сколько?", "🙂 what?", "a\tb  c"):
+    for question in ("où est l'été?", "合計はいくらですか", "сколько?", "🙂 what?", "a_b c"):
         inputs = processor(images=page(), text=turn("user", IMAGE + question), token_budget=4, return_tensors="pt")
         assert questions(processor, inputs) == [question]
 
@@ -304,7 +367,7 @@ def test_control_tokens_that_a_user_typed(processor, page, chat):
         pytest.skip("this release of transformers can't sanitize")
     inputs = processor.apply_chat_template(messages, sanitize_control_tokens=True, **settings)
     assert placeholders(processor, inputs) == [4]
-    assert questions(processor, inputs) == ["what  is it?"]
+    assert questions(processor, inputs) == ["what is it?"]
 
 
 # --- what a picture becomes
