@@ -9,6 +9,7 @@ already are not measured again. The last line of the output is one JSON object w
 import argparse
 import json
 import math
+import os
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -116,6 +117,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out {options.out} can't be a folder ({error}); pass a folder of yours")
+    if not os.access(options.out, os.W_OK):
+        parser.error(f"--out {options.out}: nothing can be written there; pass a folder of yours")
     return parser, options
 
 
@@ -169,6 +172,8 @@ def main(arguments: Sequence[str] | None = None):
             records[condition] = run(bench, condition, options, pictures)
         except SettingsMismatch as error:
             parser.error(str(error))
+        except OSError as error:  # of a full disk
+            parser.error(f"{error}; conditions that stand in {options.out} are not measured again")
         settings = records[condition]["settings"]
         print(table({"cells": records[condition]["cells"]} | settings, records[condition]["summary"]), end="\n\n")
     fits = grown(options, records) if options.growth else {}

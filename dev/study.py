@@ -213,6 +213,22 @@ def read(path: Path) -> list[dict]:
         return list(csv.DictReader(file))
 
 
+def check_name(study: str, name: str) -> None:
+    """Raises ValueError where `name` is none of the parts, or no combination of signals."""
+    if study == "signals":
+        parse_signals(name)
+    elif name not in PARTS:
+        raise ValueError(f"the parts are {', '.join(PARTS)}")
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Which part of how many, as argparse's `type`: "0/2" and "1/2" are the halves."""
+    which, _, of = text.partition("/")
+    if not (which.isdecimal() and of.isdecimal() and int(which) < int(of)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part of several; pass 0/2 and 1/2, say")
+    return int(which), int(of)
+
+
 def main(arguments: list[str] | None = None):
     """Command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -230,19 +246,27 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--language-steps", type=int, default=40, help="of a signal that runs the language model")
     parser.add_argument("--batch-size", type=int, default=64, help="questions")
     parser.add_argument("--limit", type=int, default=240, help="held-out questions")
-    parser.add_argument("--shard", default="0/1", help="which part of the runs, for several processes at once")
+    parser.add_argument(
+        "--shard",
+        type=shard,
+        default=(0, 1),
+        metavar="N/OF",
+        help="which part of the runs, for several processes at once",
+    )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
-    names = options.names or list(SIGNALS if options.study == "signals" else PARTS)
     if len({*map(kind_of, options.data)}) < len(options.data):
         parser.error(f"--data {options.data} has two of a kind, whose columns would have one name; give one of each")
-    unknown = sorted(set(names) - set(PARTS)) if options.study == "parts" else []
-    if unknown:
-        parser.error(f"--names {unknown[0]!r}: the parts are {', '.join(PARTS)}")
+    names = options.names or list(SIGNALS if options.study == "signals" else PARTS)
+    try:
+        for name in names:
+            check_name(options.study, name)
+    except ValueError as error:
+        parser.error(f"--names {name!r}: {error}")
     run_of = fingerprint_of_run(options)
     if any(row.get("run") != run_of for row in read(options.out)):
         parser.error(f"{options.out} has rows of another model, other data or other steps; pass another --out")
-    which, shards = map(int, options.shard.split("/"))
+    which, shards = options.shard
     todo = [(name, seed) for seed in range(options.seeds) for name in names][which::shards]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for name, seed in todo:

@@ -114,7 +114,8 @@ def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match
     counted = f"{first['questions']} questions, {first['pictures']} pictures"
     if first["sources"] != first["pictures"]:
         counted += f" of {first['sources']} sources"
-    title = f"{metric.replace('_', ' ')}, {family} ({counted})"
+    named = " ".join(family.split()).replace("|", "\\|")  # in a cell of Markdown
+    title = f"{metric.replace('_', ' ')}, {named} ({counted})"
     if metric == "prefill_ratio":
         title = "prefill time, of all tokens'"
     lines = [f"| {title} | {' | '.join(heading(b) for b in budgets)} |", "|---|" + "---|" * len(budgets)]

@@ -8,6 +8,7 @@ with the same arguments goes on where it was.
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -123,6 +124,21 @@ def header_of(options: argparse.Namespace, model, processor, examples, facts: Se
     }
 
 
+def warn_of_long_answers(processor, examples, max_new_tokens: int) -> None:
+    """Says how many questions no method can be right on, since each of their answers is longer than what is generated."""
+    long = [
+        example.name
+        for example in examples
+        if min(len(processor.tokenizer(text).input_ids) for text in example.answers) > max_new_tokens
+    ]
+    if long:
+        print(
+            f"{len(long)} of {len(examples)} questions, first {long[0]}, have no answer of up to --max-new-tokens {max_new_tokens} "
+            f"tokens, so that none is right about them; pass more",
+            file=sys.stderr,
+        )
+
+
 def main(arguments: list[str] | None = None):
     """Command line of this file."""
     parser, options = parse(arguments)
@@ -130,6 +146,7 @@ def main(arguments: list[str] | None = None):
     model, processor = loading.load_model(parser, options)
     facts = loading.facts_of(processor, examples)
     examples, facts = loading.readable(parser, options, model, processor, examples, facts, options.max_new_tokens)
+    warn_of_long_answers(processor, examples, options.max_new_tokens)
     try:
         header = header_of(options, model, processor, examples, facts)
         records = Records(options.out.with_name(options.out.name + ".jsonl"), header, options.restart)

@@ -141,8 +141,11 @@ def main(arguments: list[str] | None = None):
     for method, budget in tqdm(runs, unit="run", disable=None):
         values = swapped(model, processor, examples, facts, pairs, method, budget, options.batch_size)
         rows.append(summarise(values, groups, method, budget, options.resamples))
-    write_csv(rows, options.out.with_name(options.out.name + ".csv"))
     print(table(rows, options.budgets), end="\n\n")
+    try:
+        write_csv(rows, options.out.with_name(options.out.name + ".csv"))
+    except OSError as error:  # of a full disk
+        parser.error(f"--out {options.out}: {error}; the table stands above")
     print(json.dumps({"arguments": header, "left_out": examples.left_out, "rows": rows}))
 
 

@@ -542,7 +542,9 @@ def test_registry_names_what_it_has():
 def test_titles_tell_what_is_only_in_the_style_of_a_paper():
     assert set(baselines.TITLES) <= set(baselines.METHODS)
     assert baselines.title("vision_selector") == "in the style of VisionSelector"
-    assert baselines.title("glimpse_prune") == "in the style of GlimpsePrune"
+    assert baselines.title("glimpse_prune") == "in the style of GlimpsePrune (first layers read all tokens)"
+    assert baselines.title("fastv") == "fastv (first layers read all tokens)"
+    assert baselines.title("full") == "full"
     assert baselines.title("divprune") == "divprune"
 
 

@@ -312,10 +312,35 @@ def test_results_of_other_settings_are_refused(finished, change, capsys):
 def test_a_file_that_is_no_record_is_refused(tmp_path):
     path = tmp_path / "record.json"
     assert records.read(path, {}) is None
-    for text in ("{", "[]", "{}"):
+    for text in (
+        "{",
+        "[]",
+        "{}",
+        '{"settings": []}',
+        '{"settings": {}}',
+        '{"settings": [], "summary": {}, "cells": 4}',
+    ):
         path.write_text(text)
         with pytest.raises(records.SettingsMismatch, match="no record of a benchmark"):
             records.read(path, {})
+
+
+def test_what_can_not_be_written_is_told_in_words(tmp_path, monkeypatch, capsys):
+    call = [*TINY, "--methods", "stock", "--out", str(tmp_path)]
+    with monkeypatch.context() as locked:
+        locked.setattr(prefill.os, "access", lambda *args: False)
+        locked.setattr(prefill, "build_bench", lambda *args: pytest.fail("a model was built"))
+        with pytest.raises(SystemExit):
+            prefill.main(call)
+        assert "nothing can be written there" in capsys.readouterr().err
+
+    def full(path, record):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(prefill, "write", full)
+    with pytest.raises(SystemExit):
+        prefill.main(call)
+    assert "No space left on device; conditions that stand in" in capsys.readouterr().err
 
 
 def test_batches_are_conditions_of_their_own(tmp_path, capsys):

@@ -180,6 +180,7 @@ BAD = {
     "short box": (_without(evidence=[[1, 2, 3]]), "give a list of [left, top, right, bottom] in pixels"),
     "text box": (_without(evidence="1 2 3 4"), "evidence is str '1 2 3 4'"),
     "empty question": (_without(question="  "), "question has no text"),
+    "invisible question": (_without(question="\u200b \ufeff"), "question has no text"),
     "question type": (_without(question=3), "question is int 3; give a text"),
     "no answer": (_without(answers=[]), "answers is empty"),
     "null answer": (_without(answers=None), "answers is empty"),

@@ -5,6 +5,7 @@ import copy
 import csv
 import json
 import math
+import re
 import shutil
 import time
 from contextlib import nullcontext
@@ -198,6 +199,14 @@ def test_a_run_writes_everything(command, capsys):
     assert oracle["exact_match_vs_arrcoc"] == pytest.approx(oracle["exact_match"] - every["arrcoc", "4"]["exact_match"])
     assert oracle["evidence_recall"] > every["arrcoc", "4"]["evidence_recall"]
     assert every["resize", "0.25"]["evidence_recall"] is None
+
+
+def test_a_family_of_any_name_is_one_cell_of_the_table():
+    row = dict.fromkeys(("exact_match", "exact_match_low", "exact_match_high"), 0.5)
+    row |= {"method": "arrcoc", "budget": "0.1", "family": "a|b\nc", "questions": 2, "pictures": 2, "sources": 2}
+    heading, _, line = report.table([row], "a|b\nc", [0.1]).splitlines()
+    assert heading.startswith("| exact match, a\\|b c (2 questions")
+    assert line.startswith("| arrcoc | ")
 
 
 def test_the_table_has_a_row_per_method_and_a_column_per_budget(command, capsys):
@@ -412,6 +421,15 @@ def test_a_full_disk_is_told_and_the_run_goes_on_after_it(command, capsys, monke
     assert "result.jsonl: run the same command again to go on" in error
     assert command(*SMALL).with_name("result.csv").is_file()
     assert len(calls) > 2
+
+
+def test_answers_that_are_longer_than_what_is_generated_are_told(command, capsys):
+    """Nothing that was generated can be one of them, and the score had said so of the method."""
+    command("--methods", "arrcoc", "--budgets", "4", "--max-new-tokens", "1", "--timing", "0")
+    error = capsys.readouterr().err
+    assert re.search(r"\d+ of \d+ questions, first .*, have no answer of up to --max-new-tokens 1 tokens", error)
+    command("--methods", "arrcoc", "--budgets", "4", "--max-new-tokens", "64", "--timing", "0", "--restart")
+    assert "have no answer of up to" not in capsys.readouterr().err
 
 
 def test_another_run_is_refused_and_restart_overwrites(command, capsys, monkeypatch):
@@ -712,6 +730,18 @@ def test_a_picture_of_the_user_is_not_overwritten(command, tmp_path, capsys):
         "mine.png is no chart of an earlier run and would be overwritten; pass another --out" in capsys.readouterr().err
     )
     assert (tmp_path / "mine.png").read_bytes() == b"a page"
+
+
+def test_swap_prints_its_table_where_the_disk_is_full(command, monkeypatch, capsys):
+    def full(rows, path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(swap, "write_csv", full)
+    with pytest.raises(SystemExit):
+        command("--methods", "random", "--budgets", "4", main=swap.main)
+    said = capsys.readouterr()
+    assert "No space left on device; the table stands above" in said.err
+    assert "recall, first question" in said.out
 
 
 def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, monkeypatch, capsys):

@@ -97,6 +97,9 @@ def test_evidence_recall():
         evidence_recall([[True]], weight)
     with pytest.raises(ValueError, match=r"sum to 0\.5"):
         evidence_recall([[True, True]], [[0.5, 0.0]])
+    for wrong in ([[1.5, -0.5]], [[float("nan"), 1.0]]):
+        with pytest.raises(ValueError, match="below 0 or NaN"):
+            evidence_recall([[True, True]], wrong)
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("exact_match", 0.5), ("anls", 0.9), ("relaxed_accuracy", 0.5)])

@@ -89,3 +89,19 @@ def test_a_part_that_is_left_out_finds_nothing(part, found):
         left = matcher(*given)
     assert not left[:, found:].any()
     assert left[:, :found].any() == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (["--shard", "2/1"], "no part of several"),
+        (["--shard", "x"], "no part of several"),
+        (["--names", "nonsense"], "--names 'nonsense': "),
+    ],
+)
+@pytest.mark.parametrize("kind", ["signals", "parts"])
+def test_bad_options_are_told_before_anything_is_trained(kind, bad, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(study, "train_and_measure", lambda *args: pytest.fail("it trained"))
+    with pytest.raises(SystemExit):
+        study.main([kind, "--out", str(tmp_path / "rows.csv"), *bad])
+    assert says in capsys.readouterr().err

@@ -46,8 +46,9 @@ TITLES = {
 
 
 def title(name: str) -> str:
-    """The method as tables and curves name it."""
-    return TITLES.get(name, name)
+    """The method as tables and curves name it, with what its count of tokens does not say."""
+    named = TITLES.get(name, name)
+    return f"{named} (first layers read all tokens)" if name in METHODS and reads_all(name) else named
 
 
 def find(name: str) -> Method:

@@ -157,7 +157,7 @@ def check_record(record: Mapping, place: str, problems: Problems) -> dict | None
     question, family = record["question"], record.get("family")
     if not isinstance(question, str):
         problems.add(place, "wrong type", f"question is {shown(question)}; give a text")
-    elif not question.strip():
+    elif not any(character.isprintable() and not character.isspace() for character in question):
         problems.add(place, "empty question", "question has no text")
     else:
         _check_text("question", question, place, problems)

@@ -15,11 +15,13 @@ def evidence_recall(kept, weight) -> float:
         weight: (rows, columns), the share of the evidence's area in each cell; its sum is 1.
 
     Raises:
-        ValueError: the shapes differ, or the weights do not sum to 1.
+        ValueError: the shapes differ, a weight is below 0 or none, or they do not sum to 1.
     """
     kept, weight = numpy.asarray(kept, dtype=bool), numpy.asarray(weight, dtype=float)
     if kept.shape != weight.shape:
         raise ValueError(f"kept cells of shape {kept.shape} and evidence of shape {weight.shape}; pass the same grid")
+    if not (weight >= 0).all():
+        raise ValueError("a weight of the evidence is below 0 or NaN; pass shares of its area")
     if abs(weight.sum() - 1) > 1e-3:
         raise ValueError(f"the evidence's weights sum to {weight.sum():.4g}; pass shares of its area, which sum to 1")
     return float(min(1.0, weight[kept].sum()))
