@@ -10,10 +10,12 @@ from urllib.request import url2pathname
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider than 8 bits
 _DEEP_MAXIMUM = 65535
+_REDUCING_GAP = 2.0  # of PIL's `resize`: a picture of twice as many times the size is reduced before
 _ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
 _TURN = Image.Transpose
 # how a picture is turned upright, by its EXIF orientation
@@ -197,9 +199,12 @@ def square(image, size: int, data_format: str | None = None) -> torch.Tensor:
     """
     if not isinstance(image, Image.Image):
         image = to_pil(image, data_format)
-    # Reducing by whole numbers first makes large pictures several times faster; the gap keeps the result antialiased.
     image = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
-    squared = image.resize((size, size), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    if max(image.size) < 2 * _REDUCING_GAP * size:  # as PIL does, to a step of 255, two to four times as fast
+        whole = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+        return F.interpolate(whole, size=(size, size), mode="bilinear", antialias=True)[0].contiguous()
+    # Reducing by whole numbers first makes large pictures several times faster; the gap keeps the result antialiased.
+    squared = image.resize((size, size), Image.Resampling.BILINEAR, reducing_gap=_REDUCING_GAP)
     return torch.from_numpy(np.array(squared)).permute(2, 0, 1).contiguous()
 
 

@@ -274,10 +274,12 @@ def test_names_of_arguments_are_not_traced(model, recwarn, monkeypatch):
     assert not [str(each.message) for each in recwarn if "refuse_misspelt" in str(each.message)]
 
 
-def test_an_adapter_of_single_tokens_loads_where_the_head_is_tied(checkpoint, tmp_path):
+def test_an_adapter_of_single_tokens_loads_where_the_head_is_tied(tiny_model, tmp_path):
     """PEFT saves the tokens of the embeddings alone, which a tied head shares."""
     peft = pytest.importorskip("peft")
-    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint)
+    tiny_model().save_pretrained(tmp_path / "base")
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path / "base")
+    assert model.lm_head.weight is model.get_input_embeddings().weight
     config = peft.LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices={"embed_tokens": [5, 6]})
     peft.get_peft_model(model, config).save_pretrained(tmp_path)
     loaded = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path)

@@ -400,6 +400,16 @@ def test_a_texture_image_of_the_picture_s_own_size_is_the_picture():
     assert torch.equal(square(picture, 64), torch.from_numpy(np.array(picture)).permute(2, 0, 1))
 
 
+@pytest.mark.parametrize("size", [(40, 24), (64, 300), (200, 97), (255, 255), (256, 256), (700, 513)])
+def test_a_square_is_what_pil_makes_of_the_picture(size):
+    """To a step of 255, below the size from which PIL reduces it before, and the same above."""
+    picture = random_picture(*size)
+    made = square(picture, 64).permute(1, 2, 0).int()
+    pils = picture.resize((64, 64), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    most = (made - torch.from_numpy(np.array(pils)).int()).abs().max()
+    assert most <= (max(size) < 256)
+
+
 def test_arrays_and_tensors_are_pictures(processor):
     picture = random_picture(96, 64)
     rows = np.array(picture)
