@@ -1,5 +1,6 @@
 """The question of each image, read off a prompt in Qwen3-VL's chat format."""
 
+import functools
 import re
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
@@ -7,7 +8,7 @@ _SPECIAL = re.compile(r"(?:<\|[a-z0-9_]+\|>)+")
 _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
 # What says behind a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 _INSTRUCTION = re.compile(
-    r"(?:please\s+)?(?:answer|respond|reply|give|keep|only|just|output|return|provide|think|let['\u2019]s)\b",
+    r"(?:please\s+)?(?:try\s+to\s+)?(?:answer|respond|reply|keep|think|let['\u2019]s|(?P<gives>give|only|just|output|return|provide))\b",
     re.IGNORECASE,
 )
 _HOW = frozenset((
@@ -16,32 +17,42 @@ _HOW = frozenset((
     "most", "a", "an", "the", "this", "my", "your", "it", "and", "or", "without", "any", "no", "yes", "json", "format",
     "single", "one", "two", "few", "word", "words", "phrase", "phrases", "sentence", "sentences", "option", "options",
     "from", "given", "provided", "choice", "choices", "question", "following", "explanation", "explanations", "else",
-    "nothing", "possible", "you", "can", "output", "return", "provide", "think", "let", "s", "step",
+    "nothing", "possible", "you", "can", "output", "return", "provide", "think", "let", "s", "try", "to", "if",
 ))  # fmt: skip
 # "a number" is a form, "the number" may be what is asked for
 _ONE = re.compile(
-    "\\b(?:an?|one|single|word or|phrase or) (?:number|digit|letter|value)s?\\b|\\boption(?:['\u2019]s)? letters?\\b"
+    "\\b(?:an?|one|single|word or|phrase or) (?:number|digit|letter|value)s?\\b"
+    "|\\boption(?:['\u2019]s)? letters?\\b|\\bstep by step\\b"
 )
+# What is to be given is a form of answer, and nothing that a page may show, such as its words.
+_FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|no|yes|json)\b")
+_SHOWN = re.compile(r"\bthe (?:words?|phrases?|sentences?|options?|choices?|question)\b")
+_END = re.compile("[?\uff1f]")
 _WORD = re.compile(r"[^\W_]+")
-_ASKED = re.compile(r"^[ \t]*question:\s*(?=\S)", re.IGNORECASE | re.MULTILINE)
+_ASKED = re.compile(r"(?:hint:.*\n)?\s*question:\s*(?=\S)", re.IGNORECASE)  # as benchmarks begin
 # Options of multiple choice: each on a line, or behind each other in brackets ("(A) red (B) blue").
 _OPTION = re.compile(r"(?:^[ \t]*\(?([A-Za-z])[.):]|(?<=\s)\(([A-Za-z])\))[ \t]+(?=\S)", re.MULTILINE)
 _OPTIONS = re.compile(r"(?:^|(?<=\s))(?:options|choices)\s*:\s*\Z", re.IGNORECASE)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Marks around words, "total" or **total**; those of the second line also stand between letters, as in Chinese.
-_AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019", "( )", "[ ]", "{ }", "< >")
+# Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.
+_AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019")
+_BRACKETS = ("( )", "[ ]")
 _QUOTES = ("\u201c \u201d", "\u201e \u201c", "\u00ab \u00bb", "\u300c \u300d", "\u300e \u300f")
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
-_MARKED = re.compile("\U000f0000.*?\U000f0001")
+_MARKED = re.compile("\U000f0000[^\U000f0000\U000f0001\n]*\U000f0001")
 
 
-def _around(pair: str, before: str = "", behind: str = "") -> re.Pattern:
+def _around(pair: str, inside: str, before: str = "", behind: str = "", gap: str = "") -> re.Pattern:
     first, last = map(re.escape, pair.split())
-    return re.compile(rf"{before}{first}(?=\S)(.{{1,200}}?)(?<=\S){last}{behind}")
+    return re.compile(rf"{before}{first}{gap}(?=\S)({inside}{{1,200}}?)(?<=\S){gap}{last}{behind}")
 
 
-_MARKS = [_around(pair, r"(?<!\w)", r"(?!\w)") for pair in _AROUND_WORDS] + [_around(pair) for pair in _QUOTES]
+_MARKS = [
+    *(_around(pair, r"[^\n*]", r"(?<![\w*])", r"(?![\w*])") for pair in _AROUND_WORDS),
+    *(_around(pair, r"[^\n()\[\]{}<>*+/=^]", r"(?<![\w)\]}^*])", r"(?![\w(\[{^*])") for pair in _BRACKETS),
+    *(_around(pair, ".", gap=r"\s?") for pair in _QUOTES),
+]
 
 
 def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> list[str]:
@@ -57,7 +68,7 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
     prompts = [text] if isinstance(text, str) else list(text)
     if not all(isinstance(prompt, str) for prompt in prompts):
         return []  # the checks that follow refuse it
-    questions = []
+    questions, read = [], functools.cache(_asked)  # several images are mostly asked one thing
     for prompt in prompts:
         if sanitized:
             prompt = _MARKED.sub("", prompt)
@@ -71,7 +82,7 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
             own = [body for found, body in asking if found.start() <= image.start() < found.end()]
             before = [body for found, body in by_user if found.start() < image.start()]
             nearest = (own or before[-1:] or [last])[0]
-            questions.append(_asked(nearest if turn == "image" else last))
+            questions.append(read(nearest if turn == "image" else last))
     return questions
 
 
@@ -89,33 +100,50 @@ def _asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from and marks around words, which make other
     tokens of them."""
     question = _without_options(_without_instruction(question))
-    *_, question = _ASKED.split(question)
+    question = _ASKED.sub("", question, count=1) if _ASKED.match(question) else question
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
     return " ".join(question.split())
 
 
 def _without_instruction(question: str) -> str:
-    # What says how to answer is left out: no cell of the picture is about that.
+    """Without what says behind it how to answer: no cell of the picture is about that."""
     line = question.rfind("\n") + 1
-    mark = question.rfind("?") + 1  # two texts of a chat stand behind each other without a space
+    mark = max(
+        (found.end() for found in _END.finditer(question)), default=0
+    )  # two texts may stand without a space between
     for start in sorted({line, mark} - {0}, reverse=True):
         asked, behind = question[:start].rstrip(), question[start:].strip()
         if asked and _instructs(behind):
-            return asked
+            return _without_instruction(asked)
     return question
 
 
 def _without_options(question: str) -> str:
+    """Without the options that end it, which are some where a question or "Options:" stands before them."""
     found = list(_OPTION.finditer(question))[-len(_LETTERS) :]
     for number, first in enumerate(found):
         letters = "".join(option[1] or option[2] for option in found[number:]).upper()
-        asked, options = _OPTIONS.sub("", question[: first.start()]).rstrip(), question[first.start() :]
-        if asked and len(letters) > 1 and _LETTERS.startswith(letters) and "?" not in options:
+        before, options = question[: first.start()].rstrip(), question[first.start() :]
+        asked = _without_instruction(_OPTIONS.sub("", before).rstrip())
+        offered = asked != before or _END.match(asked[-1:])
+        ended = "\n" not in question[found[-1].end() :].strip()
+        if (
+            asked
+            and offered
+            and ended
+            and len(letters) > 1
+            and _LETTERS.startswith(letters)
+            and not _END.search(options)
+        ):
             return asked
     return question
 
 
 def _instructs(text: str) -> bool:
-    words = _WORD.findall(_ONE.sub("", text.lower()))
-    return "?" not in text and _INSTRUCTION.match(text) is not None and _HOW.issuperset(words)
+    begun, said = _INSTRUCTION.match(text), text.lower()
+    if begun is None or _END.search(text):
+        return False
+    if begun["gives"] and (not _FORM.search(said) or _SHOWN.search(said)):
+        return False
+    return _HOW.issuperset(_WORD.findall(_ONE.sub("", said)))

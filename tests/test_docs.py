@@ -440,13 +440,13 @@ def source() -> str:
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_prose_uses_the_names_of_the_code(page, source):
     """What is written like a class, a function or a name with underscores occurs in the code, and so does every option."""
-    words, options = FOREIGN | set(re.findall(r"\w+", source)), set(re.findall(r"""["'](--[a-z-]+)["']""", source))
+    words, options = FOREIGN | set(re.findall(r"\w+", source)), set(re.findall(r"""["'](--[a-z0-9-]+)["']""", source))
     options |= {"--help", "--trust-remote-code", "--repo-type"}  # of every program, of transformers' own, of hf
     wrong = []
     for code in code_of(page):
         if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", code) and re.search(r"_|[a-z][A-Z]|\(\)", code):
             wrong += [part for part in re.findall(r"\w+", code) if part not in words and not part.startswith("my")]
-        wrong += [option for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code) if option not in options]
+        wrong += [option for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", code) if option not in options]
     assert wrong == [], f"{page.name} names what the code does not"
 
 

@@ -238,6 +238,14 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("Is there a total? Reply briefly: which?", None),
         ("What is it? Answer me: what is the total?", None),
         ("What is the\nanswer to 5?", None),
+        ("How many bars?\nThink step by step.\nAnswer with a single word.", "How many bars?"),
+        ("Is it open\uff1fAnswer with a single word.", "Is it open\uff1f"),
+        ("Can you read this? Output the words only.", None),
+        ("Here is a page.\nReturn the words in JSON format.", None),
+        ("Is this a menu? Provide the options.", None),
+        ("What is the process? Give step one.", None),
+        ("Read the items.\nQuestion: What is the name?", None),
+        ("Name:\nQuestion:\nTotal:", None),
         ("Is the total here? Answers stand below, read the first.", None),
     ],
 )
@@ -261,9 +269,7 @@ def test_white_space_is_one_space(processor, space):
     assert questions_of(said, processor.image_token, "last_user") == ["Look. What is the total?"]
 
 
-@pytest.mark.parametrize(
-    "pair", ['""', "''", "``", "**", "()", "[]", "{}", "<>", "\u2018\u2019", "\u201c\u201d", "\u00ab\u00bb"]
-)
+@pytest.mark.parametrize("pair", ['""', "''", "``", "**", "()", "[]", "\u2018\u2019", "\u201c\u201d", "\u00ab\u00bb"])
 def test_marks_around_words_are_no_part_of_the_question(processor, page, pair):
     marked = f"What's the {pair[0]}grand total{pair[1]}?"
     assert read_of(processor, page, marked) == "What's the grand total?"
@@ -283,6 +289,10 @@ def test_marks_around_words_are_no_part_of_the_question(processor, page, pair):
         ("Is f(x) in Population[4]?", None),
         ("Is a < 5 and b > 3, or 2 * 3 * 4?", None),
         ("What is :( or (?", None),
+        ("Le \u00ab\u00a0Total\u00a0\u00bb est de combien ?", "Le Total est de combien ?"),
+        ("Is it (x+1)(x-2), (3+4)*(5+6) or [0, 1) and (0, 1]?", None),
+        ("Is x <5, y> 3, and where is {name}?", None),
+        ("How many *** hotels have the rating *****?", None),
     ],
 )
 def test_only_marks_in_pairs_around_words_are_left_out(processor, said, asked):
@@ -302,6 +312,12 @@ def test_only_marks_in_pairs_around_words_are_left_out(processor, said, asked):
         ("Which is it?\nA. red", None),  # one is no choice
         ("Which is it?\nB. red\nC. blue", None),
         ("Read them:\nA. What is the tax?\nB. What is the total?", None),
+        ("Extract the following fields:\na) invoice number\nb) date", None),  # asked for, not chosen from
+        ("Find these people.\nA. Smith\nB. Jones", None),
+        ("Is f (a) smooth and (b) even", "Is f a smooth and b even"),
+        ("Which is it?\nA. red\nB. blue\nAlso tell me the number behind it.", None),
+        ("Which is it? Answer with the option's letter.\nA. red\nB. blue", "Which is it?"),
+        ("Name it. Think.\nOptions:\nA. red\nB. blue\nAnswer briefly.", "Name it. Think."),
         ("A. red\nB. blue", None),  # nothing else is asked
     ],
 )
