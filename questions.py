@@ -27,7 +27,7 @@ _ONE = re.compile(
 # What is to be given is a form of answer, and nothing that a page may show, such as its words.
 _FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|no|yes|json)\b")
 _SHOWN = re.compile(r"\bthe (?:words?|phrases?|sentences?|options?|choices?|question)\b")
-_END = re.compile("[?\uff1f]")
+_ENDS = ("?", "\uff1f")
 _WORD = re.compile(r"[^\W_]+")
 _ASKED = re.compile(r"(?:hint:.*\n)?\s*question:\s*(?=\S)", re.IGNORECASE)  # as benchmarks begin
 # Options of multiple choice: each on a line, or behind each other in brackets ("(A) red (B) blue").
@@ -108,41 +108,35 @@ def _asked(question: str) -> str:
 
 def _without_instruction(question: str) -> str:
     """Without what says behind it how to answer: no cell of the picture is about that."""
-    line = question.rfind("\n") + 1
-    mark = max(
-        (found.end() for found in _END.finditer(question)), default=0
-    )  # two texts may stand without a space between
-    for start in sorted({line, mark} - {0}, reverse=True):
-        asked, behind = question[:start].rstrip(), question[start:].strip()
-        if asked and _instructs(behind):
-            return _without_instruction(asked)
-    return question
+    while True:
+        line, mark = question.rfind("\n") + 1, max(question.rfind(end) for end in _ENDS) + 1
+        for start in sorted({line, mark} - {0}, reverse=True):  # two texts of a chat may stand without a space between
+            asked, behind = question[:start].rstrip(), question[start:].strip()
+            if asked and _instructs(behind):
+                question = asked
+                break
+        else:
+            return question
 
 
 def _without_options(question: str) -> str:
     """Without the options that end it, which are some where a question or "Options:" stands before them."""
     found = list(_OPTION.finditer(question))[-len(_LETTERS) :]
+    if not found or "\n" in question[found[-1].end() :].strip():  # more is said behind them
+        return question
     for number, first in enumerate(found):
         letters = "".join(option[1] or option[2] for option in found[number:]).upper()
-        before, options = question[: first.start()].rstrip(), question[first.start() :]
-        asked = _without_instruction(_OPTIONS.sub("", before).rstrip())
-        offered = asked != before or _END.match(asked[-1:])
-        ended = "\n" not in question[found[-1].end() :].strip()
-        if (
-            asked
-            and offered
-            and ended
-            and len(letters) > 1
-            and _LETTERS.startswith(letters)
-            and not _END.search(options)
-        ):
-            return asked
+        asks = any(end in question[first.start() :] for end in _ENDS)
+        if len(letters) > 1 and _LETTERS.startswith(letters) and not asks:
+            before = question[: first.start()].rstrip()
+            asked = _without_instruction(_OPTIONS.sub("", before).rstrip())
+            return asked if asked and (asked != before or asked.endswith(_ENDS)) else question
     return question
 
 
 def _instructs(text: str) -> bool:
     begun, said = _INSTRUCTION.match(text), text.lower()
-    if begun is None or _END.search(text):
+    if begun is None or any(end in text for end in _ENDS):
         return False
     if begun["gives"] and (not _FORM.search(said) or _SHOWN.search(said)):
         return False

@@ -329,9 +329,23 @@ def test_options_of_multiple_choice_are_no_part_of_the_question(processor, page,
 def test_blank_lines_cost_no_time(processor):
     """They had cost the third power of their number."""
     start = time.process_time()
-    for blank in ("\n", " \n\t", "?", "\n<|im_start|>", "\nA. b", " (A) b", " [", ' "', "question:\n", "options: "):
+    for blank in (
+        "\n",
+        " \n\t",
+        "?",
+        "\n<|im_start|>",
+        "\nA. b",
+        " (A) b",
+        " [",
+        ' "',
+        "question:\n",
+        "options: ",
+    ):
         said = f"<|im_start|>user\n{IMAGE}what?{blank * 1500}thanks<|im_end|>\n"
         questions_of(said, processor.image_token, "last_user")
+    instructions = "\nAnswer briefly." * 1500
+    said = f"<|im_start|>user\n{IMAGE}what?{instructions}<|im_end|>\n"
+    assert questions_of(said, processor.image_token, "last_user") == ["what?"]
     assert time.process_time() - start < 1
 
 
