@@ -597,8 +597,11 @@ def test_methods_whose_time_says_nothing_are_not_timed_and_the_table_says_why(lo
     text = report.tables(rows, [0.25])
     timed = text[text.index("| prefill time, of all tokens' | 25% |") :]
     assert "| arrcoc | " in timed
-    assert "| in the style of GlimpsePrune |" not in timed  # no empty row: the sentence below stands for it
-    assert "in the style of GlimpsePrune: prefill not timed, since it answers in a second pass" in timed
+    assert "| in the style of GlimpsePrune" not in timed  # no empty row: the sentence below stands for it
+    assert (
+        "in the style of GlimpsePrune (first layers read all tokens): prefill not timed, since it answers in a second pass"
+        in timed
+    )
     assert "| in the style of VisionSelector | " in text
     untimed = report.summarise(examples, facts, {("glimpse_prune", "0.25"): said}, {}, resamples=20)
     assert untimed[0]["prefill_note"] is None  # nothing was timed, so nothing is missing
