@@ -29,7 +29,7 @@ _FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|n
 _SHOWN = re.compile(r"\bthe (?:words?|phrases?|sentences?|options?|choices?|question)\b")
 _ENDS = ("?", "\uff1f")
 _WORD = re.compile(r"[^\W_]+")
-_ASKED = re.compile(r"(?:hint:.*\n)?\s*question:\s*(?=\S)", re.IGNORECASE)  # as benchmarks begin
+_ASKED = re.compile(r"\A(?:hint:.*\n)?\s*question:\s*(?=\S)", re.IGNORECASE)  # as benchmarks begin
 # Options of multiple choice: each on a line, or behind each other in brackets ("(A) red (B) blue").
 _OPTION = re.compile(r"(?:^[ \t]*\(?([A-Za-z])[.):]|(?<=\s)\(([A-Za-z])\))[ \t]+(?=\S)", re.MULTILINE)
 _OPTIONS = re.compile(r"(?:^|(?<=\s))(?:options|choices)\s*:\s*\Z", re.IGNORECASE)
@@ -99,8 +99,7 @@ def _between(found: re.Match) -> str:
 def _asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from and marks around words, which make other
     tokens of them."""
-    question = _without_options(_without_instruction(question))
-    question = _ASKED.sub("", question, count=1) if _ASKED.match(question) else question
+    question = _ASKED.sub("", _without_options(_without_instruction(question)))
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
     return " ".join(question.split())

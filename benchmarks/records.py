@@ -87,9 +87,8 @@ def read(path: Path, settings: dict) -> dict | None:
         return None
     try:
         record = json.loads(path.read_text())
-        made, _, _ = (record[name] for name in ("settings", "summary", "cells"))
-        made.keys()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        made, *_ = {**record["settings"]}, record["summary"], record["cells"]
+    except (ValueError, KeyError, TypeError) as error:
         raise SettingsMismatch(
             f"{path} is no record of a benchmark ({error!r}); delete it, or pass another --out"
         ) from None
