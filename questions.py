@@ -8,7 +8,8 @@ _SPECIAL = re.compile(r"(?:<\|[a-z0-9_]+\|>)+")
 _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
 # What says behind a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 _INSTRUCTION = re.compile(
-    r"(?:please\s+)?(?:try\s+to\s+)?(?:answer|respond|reply|keep|think|let['\u2019]s|(?P<gives>give|only|just|output|return|provide))\b",
+    r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:please\s+)?(?:try\s+to\s+)?"
+    r"(?:answer|respond|reply|keep|think|be|say|a(?=:\s*\Z)|let['\u2019]s|(?P<gives>give|only|just|output|return|provide))\b",
     re.IGNORECASE,
 )
 _HOW = frozenset((
@@ -17,7 +18,13 @@ _HOW = frozenset((
     "most", "a", "an", "the", "this", "my", "your", "it", "and", "or", "without", "any", "no", "yes", "json", "format",
     "single", "one", "two", "few", "word", "words", "phrase", "phrases", "sentence", "sentences", "option", "options",
     "from", "given", "provided", "choice", "choices", "question", "following", "explanation", "explanations", "else",
-    "nothing", "possible", "you", "can", "output", "return", "provide", "think", "let", "s", "try", "to", "if",
+    "nothing", "possible", "you", "can", "output", "return", "provide", "think", "let", "s", "try", "to", "if", "be",
+))  # fmt: skip
+# What may stand before it, "If the answer is not on the page, say 'unanswerable'", and what is said then.
+_WHEN = _HOW | frozenset((
+    "when", "information", "sufficient", "insufficient", "enough", "is", "are", "not", "isn", "t", "there", "available",
+    "present", "visible", "shown", "found", "find", "cannot", "answered", "unanswerable", "answerable", "impossible", "on",
+    "image", "picture", "page", "document", "n", "na", "none", "unknown", "unsure", "sure", "don", "do", "know", "i", "say",
 ))  # fmt: skip
 # "a number" is a form, "the number" may be what is asked for
 _ONE = re.compile(
@@ -29,9 +36,12 @@ _FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|n
 _SHOWN = re.compile(r"\bthe (?:words?|phrases?|sentences?|options?|choices?|question)\b")
 _ENDS = ("?", "\uff1f")
 _WORD = re.compile(r"[^\W_]+")
-_ASKED = re.compile(r"\A(?:hint:.*\n)?\s*question:\s*(?=\S)", re.IGNORECASE)  # as benchmarks begin
-# Options of multiple choice: each on a line, or behind each other in brackets ("(A) red (B) blue").
-_OPTION = re.compile(r"(?:^[ \t]*\(?([A-Za-z])[.):]|(?<=\s)\(([A-Za-z])\))[ \t]+(?=\S)", re.MULTILINE)
+# as benchmarks begin: "Question:", "Q:", "**Question:**"
+_ASKED = re.compile(r"\A(?:hint:.*\n)?\s*\*{0,2}q(?:uestion)?(?::\*{0,2}|\*\*:)\s*(?=\S)", re.IGNORECASE)
+# Options of multiple choice: each on a line, or behind each other ("(A) red (B) blue", "A. red B. blue").
+_OPTION = re.compile(
+    r"(?:^[ \t]*\(?([A-Za-z])[.):][ \t]*|(?<=\s)(?:\(([A-Za-z])\)|([A-Z])[.)])[ \t]+)(?=\S)", re.MULTILINE
+)
 _OPTIONS = re.compile(r"(?:^|(?<=\s))(?:options|choices)\s*:\s*\Z", re.IGNORECASE)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.
@@ -124,7 +134,7 @@ def _without_options(question: str) -> str:
     if not found or "\n" in question[found[-1].end() :].strip():  # more is said behind them
         return question
     for number, first in enumerate(found):
-        letters = "".join(option[1] or option[2] for option in found[number:]).upper()
+        letters = "".join(option[option.lastindex] for option in found[number:]).upper()
         asks = any(end in question[first.start() :] for end in _ENDS)
         if len(letters) > 1 and _LETTERS.startswith(letters) and not asks:
             before = question[: first.start()].rstrip()
@@ -139,4 +149,4 @@ def _instructs(text: str) -> bool:
         return False
     if begun["gives"] and (not _FORM.search(said) or _SHOWN.search(said)):
         return False
-    return _HOW.issuperset(_WORD.findall(_ONE.sub("", said)))
+    return (_WHEN if begun["condition"] else _HOW).issuperset(_WORD.findall(_ONE.sub("", said)))

@@ -223,6 +223,20 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("What is the total?\nOutput JSON only.", "What is the total?"),
         ("What is the total?\nLet's think step by step.", "What is the total?"),
         ("What is the total? Only the answer, please.", "What is the total?"),
+        ("What is the total?\nBe concise.", "What is the total?"),
+        ("Q: What is the total?\nA:", "What is the total?"),
+        ("**Question:** What is the total?\nAnswer:", "What is the total?"),
+        (
+            "What is the total?\nWhen the provided information is insufficient, respond with 'Unanswerable'.\n"
+            "Answer the question using a single word or phrase.",
+            "What is the total?",
+        ),
+        ("What is the total? If it is not on the page, say 'not found'.", "What is the total?"),
+        ("What is the total? If the tax is not on the page, say none.", None),
+        ("Is there a total? If so, say what it is.", None),
+        ("Is there a total? If there is, give the number on the page in the corner.", None),
+        ("Is it there? If it is, give the words on the page.", None),
+        ("Is it there?\nBe sure to read the total.", None),
         ("Read the total. Give a short answer, without any explanation.", None),  # nothing ends the question
         ("Here is a page.\nReply with the locker number only.", None),
         ("Is the page readable?\nReply with the value for locker only", None),
@@ -308,7 +322,11 @@ def test_only_marks_in_pairs_around_words_are_left_out(processor, said, asked):
         ("Which is it? (A) red (B) dark blue (C) a.", "Which is it?"),
         ("Which is it?\na) red\nb) blue\nc) green\nAnswer:", "Which is it?"),
         ("Name the colour.\nChoices:\nA: red\nB: blue", "Name the colour."),
+        ("Which is it?\nA.red\nB.blue", "Which is it?"),
+        ("Which is it? A. red B. dark blue\nAnswer with the option's letter.", "Which is it?"),
         ("Who is A. B. Smith?", None),
+        ("Is it by A. Smith or by B. Jones?", None),
+        ("Is it by A. Smith? Or signed by A. Smith and B. Jones", None),
         ("Which is it?\nA. red", None),  # one is no choice
         ("Which is it?\nB. red\nC. blue", None),
         ("Read them:\nA. What is the tax?\nB. What is the total?", None),
