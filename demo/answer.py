@@ -23,6 +23,8 @@ from upload import DEFAULT_CHECKPOINT, ROOT
 HERE = Path(__file__).parent
 PREFILLS = 7  # timed, after one that is not
 BUDGET_NAMES = ("tiny", "small", "base", "large", "auto", "full")
+# what a picture or a model that can't be used raises, which is told in one line
+TOLD = (OSError, ValueError, Image.DecompressionBombError, StrictDataclassError)
 OVERLAY_SIDE = 768  # pixels; a smaller picture is enlarged before it is drawn on
 
 
@@ -202,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
                 device_map="auto",
             )
             show(pipe, options.image, options.question, options.budget, options.max_new_tokens, options.out)
-    except (OSError, ValueError, Image.DecompressionBombError, StrictDataclassError) as error:
+    except TOLD as error:
         print(f"demo.answer: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     return 0

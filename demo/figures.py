@@ -14,7 +14,7 @@ from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.overlay import heatmap
 from arrcoc.picture import open_picture
 from arrcoc.texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
-from demo.answer import HERE, budget_of, default_questions, prepare
+from demo.answer import HERE, TOLD, budget_of, default_questions, prepare
 from upload import DEFAULT_CHECKPOINT
 
 PANEL, TITLE, COLUMNS = 220, 22, 6  # pixels, pixels, panels
@@ -54,8 +54,8 @@ def sheet(panels: list[tuple[str, Image.Image]]) -> Image.Image:
     return canvas
 
 
-def main(arguments: list[str] | None = None):
-    """Command line of this file."""
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of this file; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--image", default=str(HERE / "page.png"))
     parser.add_argument("--question", default=default_questions()[0])
@@ -63,9 +63,14 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--model", default=str(DEFAULT_CHECKPOINT))
     parser.add_argument("--out", type=Path, default=Path("docs/how_it_works.png"))
     options = parser.parse_args(arguments)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    sheet(panels_of(open_picture(options.image), options.question, options.budget, options.model)).save(options.out)
+    try:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        sheet(panels_of(open_picture(options.image), options.question, options.budget, options.model)).save(options.out)
+    except TOLD as error:
+        print(f"demo.figures: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
     print(options.out)
+    return 0
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from arrcoc.budget import MODES
-from demo import answer
+from demo import answer, figures
 from demo.asking import Asking
-from demo.figures import panels_of, sheet
 from upload import DEFAULT_CHECKPOINT, ROOT
 
 
@@ -91,12 +90,21 @@ def test_half_of_a_character_is_no_question():
 
 
 def test_figure_has_a_panel_for_the_page_every_map_and_the_kept_cells():
-    panels = panels_of(Image.new("RGB", (128, 96), "white"), "what?", 12, DEFAULT_CHECKPOINT)
+    panels = figures.panels_of(Image.new("RGB", (128, 96), "white"), "what?", 12, DEFAULT_CHECKPOINT)
     titles = [title for title, _ in panels]
     assert len(titles) == 1 + 13 + 3 + 1 + 1
     assert titles[0] == "page"
     assert titles[-1] == "12 of 48 cells kept"
-    assert sheet(panels).size == (6 * 228, 4 * (165 + 30))
+    assert figures.sheet(panels).size == (6 * 228, 4 * (165 + 30))
+
+
+def test_what_has_no_figure_is_told_in_one_line(picture, tmp_path, capsys):
+    text = tmp_path / "note.png"
+    text.write_text("no picture")
+    for given in (["--image", str(text)], ["--image", str(picture), "--out", str(tmp_path / "figure.none")]):
+        assert figures.main(["--out", str(tmp_path / "figure.png"), *given]) == 1
+        assert capsys.readouterr().err.splitlines()[-1].startswith("demo.figures: ")
+    assert sorted(tmp_path.iterdir()) == [picture, text]
 
 
 def test_demo_leaves_the_model_code_to_the_hub_loader():
