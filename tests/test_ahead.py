@@ -11,7 +11,7 @@ from training import ahead, scorers
 from training.ahead import PageCollator, encode_ahead, own_pages, page_scores
 from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource, MixedSource, PictureSource
 from training.allocator_learner import AllocatorLearner
-from training.data import Example, WorldSource
+from training.data import Example, WorldSource, by_picture
 from training.signals import parse_signals
 
 QUESTIONS = 3
@@ -283,6 +283,21 @@ def test_a_list_gives_a_page_for_each_of_its_pictures(learner, source, make_proc
     assert sorted(len(page.evidence) for page in pages) == [1, 3, 3]
     pages = encode_ahead(learner.model, collator, PictureSource(listed, questions=2), 5, quiet=True)
     assert sorted(len(page.evidence) for page in pages) == [1, 1, 1, 2, 2]
+
+
+def test_the_questions_of_a_page_share_its_picture_and_open_it_once(learner, source, make_processor):
+    page = source.page(0)
+    assert [len(asked) for asked in by_picture([*page, *source.page(1), *source.page(0)])] == [2 * QUESTIONS, QUESTIONS]
+    opened = []
+
+    def draw():
+        opened.append(1)
+        return page[0].image
+
+    collator = AllocatorCollator(make_processor(learner.model), language=False)
+    batches = [collator(asked, 0) for asked in ([replace(one, picture=draw) for one in page], page)]
+    assert len(opened) == 1
+    assert all(torch.equal(batches[0][name], tensor) for name, tensor in batches[1].items())
 
 
 def test_a_list_is_gone_through_picture_by_picture_in_another_order_each_time():

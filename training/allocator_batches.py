@@ -44,8 +44,11 @@ class AllocatorCollator:
 
     def __call__(self, examples: Sequence[Example], number: int) -> dict[str, torch.Tensor]:
         """The batch `number`: image inputs, `image_token_counts`, `evidence`, `context` (all cells), and prompts where needed."""
-        shown = [Shown(example.image, example.question) for example in examples]  # opens each picture once
-        images = [each.image for each in shown]
+        opened = {}  # each picture once
+        for page in by_picture(examples):
+            opened |= dict.fromkeys(map(id, page), page[0].image)
+        images = [opened[id(example)] for example in examples]
+        shown = [Shown(image, example.question) for image, example in zip(images, examples, strict=True)]
         inputs = prompt(self.processor, shown, padding_side="right", token_budget="full")
         merge = self.processor.image_processor.merge_size
         grids = [grid[1:] for grid in merged_grids(inputs["image_grid_thw"], merge)]

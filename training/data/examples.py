@@ -1,6 +1,6 @@
 """One question about one picture, and where on the token grid its answer stands."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,11 +46,12 @@ class Examples(list[Example]):
 
 
 def by_picture(examples: Sequence[Example]) -> list[list[Example]]:
-    """The examples of each picture, in their order: those of one path, or of one function that draws it."""
+    """The examples of each picture, in their order: those of one path, or of functions that draw it and are equal."""
     found: dict[object, list[Example]] = {}
     for example in examples:
         picture = example.picture
-        found.setdefault(str(picture) if isinstance(picture, (str, Path)) else id(picture), []).append(example)
+        drawn = picture if isinstance(picture, Hashable) else id(picture)
+        found.setdefault(str(picture) if isinstance(picture, Path) else drawn, []).append(example)
     return list(found.values())
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from random import Random
 
 from PIL import Image
@@ -36,16 +36,22 @@ def _page(seed: int, split: str, grid: tuple[int, int], kind: str) -> Page:
     return world.make_page(seed, split, grid, world.KINDS[kind])
 
 
-def _picture(seed: int, split: str, grid: tuple[int, int], kind: str) -> Image.Image:
-    return _page(seed, split, grid, kind).image
+@dataclass(frozen=True)
+class _Drawing:
+    """Draws a page when it is opened; equal to every other of the same page."""
+
+    arguments: tuple[int, str, tuple[int, int], str]
+
+    def __call__(self) -> Image.Image:
+        return _page(*self.arguments).image
 
 
 def _example(page: Page, question, arguments: tuple, number: int) -> Example:
     seed, split, grid, kind = arguments
     name = f"world/{split}/{kind}/{grid[0]}x{grid[1]}/{seed}#{number}"
     answers = (question.answer,)
-    picture, context = partial(_picture, *arguments), world.named_boxes(page, question)
-    return Example(picture, question.text, answers, question.family, question.evidence, name, context)
+    context = world.named_boxes(page, question)
+    return Example(_Drawing(arguments), question.text, answers, question.family, question.evidence, name, context)
 
 
 def _finds(page: Page, count: int, arguments: tuple) -> list[Example]:
@@ -60,7 +66,7 @@ def _finds(page: Page, count: int, arguments: tuple) -> list[Example]:
     asked = [drawn for words, drawn in places.items() if words.strip() and sum(words in other for other in places) == 1]
     random = Random(stable_hash(f"find {split} {kind} {seed}"))
     random.shuffle(asked)
-    picture, name = partial(_picture, *arguments), f"world/{split}/{kind}/{grid[0]}x{grid[1]}/{seed}#find"
+    picture, name = _Drawing(arguments), f"world/{split}/{kind}/{grid[0]}x{grid[1]}/{seed}#find"
     found = []
     for place, drawn in enumerate(asked[:count]):
         question, boxes = random.choice(FIND_QUESTIONS).format(text=drawn[0][0]), tuple(box for _, box in drawn)
