@@ -112,7 +112,8 @@ class AdaptiveTensionBalancer(nn.Module):
         """The balance of one image.
 
         Args:
-            scores: "information" and "perspective" in [0, 1], "participation" of either sign, each (t, h, w) float32.
+            scores: each (t, h, w) float32: "information" in [0, 1], "perspective" there too before training, "participation"
+                of any size and sign.
             query: (Tq, query_size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
             budget: tokens to spend.
         """

@@ -135,7 +135,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         arrcoc_version (`int`, defaults to 1):
             Format of these fields. A newer one than this code knows is refused.
         information_weight, perspective_weight, participation_weight (`float`, in [0, 10]):
-            Weight of the three score maps (each in [0, 1]; of participation only differences between cells count) in the relevance.
+            Weight of the three score maps in the relevance: information in [0, 1], perspective in [0, 1] before training,
+            participation of any size.
         area_strength (`float`, in [0, 1]):
             How far the compress-particularize tension moves relevance towards (-1) or away from (+1) its 3 x 3 mean.
         diversity (`float`, in [0, 0.5]):

@@ -85,7 +85,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         if not torch.compiler.is_compiling():  # which would trace how names are compared
             refuse_misspelt_arguments(kwargs)
         check_spending(encode_ratio, allocation_mode)
-        mm_encoder_outputs = only_source(mm_encoder_outputs, encoded_images)
+        mm_encoder_outputs = only_source(mm_encoder_outputs, encoded_images, pixel_values, pixel_values_videos)
         if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
             mm_encoder_outputs = self._encode_prompt(
                 (input_ids, attention_mask, image_token_counts),

@@ -52,9 +52,9 @@ class Seen:
         return self.allocation.kept[0]
 
 
-def enlarged(image: Image.Image, side: int = SIDE) -> Image.Image:
-    """The picture, its sides multiplied by a whole number so that the longer one comes near to `side`; never smaller."""
-    factor = max(1, side // max(image.size))
+def enlarged(image: Image.Image) -> Image.Image:
+    """The picture, its sides multiplied by a whole number so that the longer one comes near to `SIDE`; never smaller."""
+    factor = max(1, SIDE // max(image.size))
     return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
 

@@ -23,8 +23,6 @@ from collections import defaultdict
 from pathlib import Path
 from unittest import mock
 
-import torch
-
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration, balancing, matching, participating, relating
 from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
@@ -79,7 +77,9 @@ def _without_tensions():
         return plain(self, scores, query, budget)
 
     stack = contextlib.ExitStack()
-    stack.enter_context(mock.patch.object(balancing, "scene_prior", return_value=torch.zeros(3)))
+    stack.enter_context(
+        mock.patch.object(balancing, "scene_prior", lambda scores, budget: scores["information"].new_zeros(3))
+    )
     stack.enter_context(mock.patch.object(balancing.AdaptiveTensionBalancer, "forward", forward))
     return stack
 
@@ -112,11 +112,11 @@ PARTS = {
 @contextlib.contextmanager
 def _encoded_once():
     # the same pages for every run: a seed is of the new parameters, the order and the budgets
-    def encoded(model, collator, source, pages, quiet, unmarked_alone, parts, restore, blind):
-        key = (collator.language, unmarked_alone, pages, parts, restore, blind and parts > 0)
+    def encoded(model, collator, source, pages, quiet, unmarked_alone, parts, for_restorer, blind):
+        key = (collator.language, unmarked_alone, pages, parts, for_restorer, blind and parts > 0)
         if key not in _PAGES:
             _PAGES[key] = encode_ahead(
-                model, collator, source, pages, quiet, unmarked_alone, parts, restore=restore, blind=blind
+                model, collator, source, pages, quiet, unmarked_alone, parts, for_restorer=for_restorer, blind=blind
             )
         return _PAGES[key]
 
@@ -145,7 +145,7 @@ def train_and_measure(options, name: str, seed: int) -> dict:
         trained = train_allocator.main(
             ["--model", options.model, "--data", *options.train_data, "--out", str(out / "train"), "--signals", signals,
              "--scorer", scorer, *pace, "--batch-size", str(options.batch_size), "--questions", "8", "--seed", str(seed),
-             "--learning-rate", "2.5e-3", "--bf16", "--reset", "--quiet", "--set", *dials]
+             "--learning-rate", "2.5e-3", "--reset", "--quiet", *([] if options.float32 else ["--bf16"]), "--set", *dials]
         )  # fmt: skip
         seconds = time.perf_counter() - started
         blind = ["--baseline-weights", str(trained.parent), "--methods", "query_blind"]
@@ -246,6 +246,7 @@ def main(arguments: list[str] | None = None):
     parser.add_argument("--language-steps", type=int, default=40, help="of a signal that runs the language model")
     parser.add_argument("--batch-size", type=int, default=64, help="questions")
     parser.add_argument("--limit", type=int, default=240, help="held-out questions")
+    parser.add_argument("--float32", action="store_true", help="train without bf16, which many CPUs imitate slowly")
     parser.add_argument(
         "--shard",
         type=shard,

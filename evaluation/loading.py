@@ -80,7 +80,7 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):
     try:
         options.model_type = AutoConfig.from_pretrained(options.model, trust_remote_code=False).model_type
     except (OSError, ValueError, StrictDataclassError) as error:
-        parser.error(f"--model {options.model} can't be read; pass a model's folder or Hub id ({_first_line(error)})")
+        parser.error(f"--model {options.model} can't be read; pass a model's folder or Hub id ({first_line(error)})")
     if options.model_type not in OURS and (options.dials or options.allocator):
         parser.error(f"--set and --allocator change ARR-COC's allocator, which a {options.model_type} model has not")
 
@@ -292,5 +292,6 @@ def _methods(text: str) -> tuple[str, ...]:
     return names
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says, in one line; its class where it says nothing."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

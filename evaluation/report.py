@@ -50,7 +50,6 @@ def summarise(
     answers: Mapping[tuple[str, str], Sequence[Answer]],
     ratios: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> list[dict]:
     """One row per (method, budget) of `answers` and family, the last being all families together.
 
@@ -65,7 +64,7 @@ def summarise(
     groups = {family: families == family for family in sorted(set(families)) if family != ALL}
     rows = []
     for family, chosen in {**groups, ALL: np.ones(len(families), dtype=bool)}.items():
-        spread = intervals(columns[chosen], sources[chosen], resamples, seed)
+        spread = intervals(columns[chosen], sources[chosen], resamples)
         counts = (~np.isnan(columns[chosen])).sum(0)
         for method, budget in answers:
             row = dict(zip(LABELS, (method, budget, family), strict=True)) | {
@@ -158,13 +157,13 @@ def write_csv(rows: Sequence[dict], path: Path):
         writer.writerows(rows)
 
 
-def write_curves(rows: Sequence[dict], path: Path, family: str = ALL):
+def write_curves(rows: Sequence[dict], path: Path):
     """Draws exact match and evidence recall against the share of tokens, a line with its 95% interval per method."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator, PercentFormatter
 
-    rows = [row for row in rows if row["family"] == family]
+    rows = [row for row in rows if row["family"] == ALL]
     methods = list(dict.fromkeys(row["method"] for row in rows if row["method"] != FULL))
     figure = Figure(figsize=(12, 5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -184,7 +183,7 @@ def write_curves(rows: Sequence[dict], path: Path, family: str = ALL):
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize="small")
         axes.grid(alpha=0.3)
-    figure.suptitle(f"{family}: {rows[0]['questions']} questions")
+    figure.suptitle(f"{ALL}: {rows[0]['questions']} questions")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 

@@ -73,9 +73,7 @@ def without_cells(model, processor, example, fact: Facts, methods: Sequence[str]
     return [name for name in methods if baselines.find(name)(model, processor, [example], half).kept[0] is None]
 
 
-def summarise(
-    values: np.ndarray, groups: Sequence[str], method: str, budget, resamples: int = RESAMPLES, seed: int = 0
-) -> dict:
+def summarise(values: np.ndarray, groups: Sequence[str], method: str, budget, resamples: int = RESAMPLES) -> dict:
     """One row: every measure's mean over pairs with its 95% interval; None where it can't be measured.
 
     Args:
@@ -83,7 +81,7 @@ def summarise(
         groups: (pairs,) `Facts.group` of each pair, drawn together by the bootstrap.
     """
     row = dict(zip(LABELS, (method, label(budget), len(values)), strict=True)) | {"sources": len(set(groups))}
-    spread = intervals(values, groups, resamples, seed)
+    spread = intervals(values, groups, resamples)
     for number, name in enumerate(MEASURES):
         row |= interval_columns(name, spread[:, number])
     return row

@@ -142,4 +142,4 @@ def is_hub_id(name: str) -> bool:
 def check_source(name: str) -> None:
     """Raises OSError where `name` is neither here nor written as a Hub id, whatever the Hub would say of it."""
     if not Path(name).exists() and not is_hub_id(name):
-        raise OSError(f"{name} is neither a folder here nor a Hub id (owner/name)")
+        raise OSError(f"{name} is neither a folder here nor a Hub id (owner/name); check how it is written")

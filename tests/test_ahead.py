@@ -143,7 +143,7 @@ def test_restoring_learns_from_pages_in_part_alone(new_model, tiny_config, sourc
     learner = AllocatorLearner(new_model(tiny_config(), awake=False), parse_signals("restored"))
     collator = AllocatorCollator(make_processor(learner.model), language=False)
     (page,) = encode_ahead(learner.model, collator, source, 1, quiet=True)
-    parts = encode_ahead(learner.model, collator, source, 1, quiet=True, parts=2, auto=0.0, restore=True)
+    parts = encode_ahead(learner.model, collator, source, 1, quiet=True, parts=2, auto=0.0, for_restorer=True)
     for part in parts:
         for level, same in zip(page.levels, part.whole, strict=True):
             assert torch.equal(level[part.cells], same)

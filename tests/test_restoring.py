@@ -85,7 +85,7 @@ def test_the_bundled_one_brings_features_nearer_to_those_of_the_whole_page(check
     model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32).eval()
     collator = AllocatorCollator(processor, language=False)
     source = WorldSource(seed=77, split="held_out", grids=((12, 12),), questions=1)
-    parts = encode_ahead(model, collator, source, 4, quiet=True, parts=1, auto=0.0, restore=True)
+    parts = encode_ahead(model, collator, source, 4, quiet=True, parts=1, auto=0.0, for_restorer=True)
     with torch.no_grad():
         restored = [float(restored_loss(model.model.arrcoc, part)) for part in parts]
         without = [float(restoring_loss(part.levels, part.whole)) for part in parts]

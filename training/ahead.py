@@ -98,7 +98,7 @@ def encode_ahead(
     unmarked_alone: bool = False,
     parts: int = 0,
     auto: float = AUTO,
-    restore: bool = False,
+    for_restorer: bool = False,
     blind: bool = False,
 ) -> list[EncodedPage]:
     """The first `pages` pages of a source, or those of a range, each with all that the source asks of it, and then up to `parts`
@@ -106,9 +106,9 @@ def encode_ahead(
     or, of a share `auto` of these pages, what `encode_ratio="auto"` chooses.
 
     With the `language` of `collator`, the full model answers each question once, for its attention; with `unmarked_alone`
-    those without an evidence box. With `restore` there are pages in part alone, each with what the `whole` page has; else they are
-    restored as the model restores them. With `blind` stage 1 chooses without the question. The model encodes where it is; pages
-    stay on the CPU, about 0.5 MB for each of 144 cells on the bundled base: the caller says how many fit into memory.
+    those without an evidence box. With `for_restorer` there are pages in part alone, each with what the `whole` page has; else
+    they are restored as the model restores them. With `blind` stage 1 chooses without the question. The model encodes where it
+    is; pages stay on the CPU, about 0.5 MB for each of 144 cells on the bundled base: the caller says how many fit into memory.
     """
     device = model.get_input_embeddings().weight.device
     numbers = pages if isinstance(pages, range) else range(pages)
@@ -117,8 +117,8 @@ def encode_ahead(
         batch = _on(device, collator(source.page(number), number))
         whole = _encoded(model, batch, unmarked_alone)
         random = Random(f"parts {collator.seed} {number}")
-        pages_in_part = _in_part(model, batch, whole, random, parts, auto, restore, blind)
-        encoded += [page.to("cpu") for page in (*([] if restore else [whole]), *pages_in_part)]
+        pages_in_part = _in_part(model, batch, whole, random, parts, auto, for_restorer, blind)
+        encoded += [page.to("cpu") for page in (*([] if for_restorer else [whole]), *pages_in_part)]
         if number == numbers[0]:
             _tell_memory(encoded, len(numbers))
     return encoded
@@ -175,7 +175,7 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
 
 
 def _in_part(
-    model, batch, page: EncodedPage, random: Random, parts: int, auto: float, restore: bool, blind: bool
+    model, batch, page: EncodedPage, random: Random, parts: int, auto: float, for_restorer: bool, blind: bool
 ) -> list[EncodedPage]:
     layer, ids, mask = model.model.arrcoc, page.query_input_ids, page.query_attention_mask
     chosen = random.sample(range(len(ids)), min(parts, len(ids)))
@@ -195,10 +195,10 @@ def _in_part(
         if rows:
             vision = encode_cells(model.model.visual, pixels, grid_thw, [cells])
             levels = [vision.pooler_output[0], *(level[0] for level in vision.deepstack_features)]
-            if not restore:
+            if not for_restorer:
                 levels = layer.restore(replace(rated, cells=cells), levels)
             part = _part(page, cells, rows, levels)
-            if restore:
+            if for_restorer:
                 read = replace(part.glance, read=_half(rated.read), cells=cells)
                 part = replace(part, glance=read, whole=[level[cells] for level in page.levels])
             found.append(part)
@@ -248,7 +248,9 @@ def restored_loss(layer, page: EncodedPage) -> torch.Tensor:
         ValueError: the page does not say what it would be as a whole.
     """
     if page.whole is None:
-        raise ValueError("the page has no whole one to be brought back to; pass pages of encode_ahead(restore=True)")
+        raise ValueError(
+            "the page has no whole one to be brought back to; pass pages of encode_ahead(for_restorer=True)"
+        )
     levels = [level.float() for level in page.levels]
     return restoring_loss(layer.restore(page.glance, levels), page.whole)
 

@@ -210,7 +210,8 @@ def read_allocator(
         scorer: what the file must have been trained as.
 
     Raises:
-        ValueError: the file is missing, damaged, of another base, scorer or form, or can't have one of `dials`.
+        ValueError: the file is missing, damaged, of another base, scorer or form, or can't have one of `dials`; or the model's
+            own allocator is offloaded.
     """
     tensors, metadata = read_tensors(path)
     check_kind(path, metadata, "arrcoc allocator", model)
@@ -221,6 +222,11 @@ def read_allocator(
             "--baseline-weights DIR"
         )
     config, old = copy.deepcopy(model.config), model.model.arrcoc
+    if next(old.parameters()).device.type == "meta":
+        raise ValueError(
+            f"the model's allocator is offloaded and can't take {path}; load the model with a device_map that keeps model.arrcoc "
+            "on a device"
+        )
     try:
         chosen = dict(json.loads(metadata["dials"]))
         config.update(chosen)

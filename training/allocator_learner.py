@@ -115,7 +115,7 @@ class AllocatorLearner(nn.Module):
         """
         if "restored" in self.weights and "pages" not in batch:
             raise ValueError(
-                "signal restored learns from pages in part; pass pages of encode_ahead(restore=True) through PageCollator"
+                "signal restored learns from pages in part; pass pages of encode_ahead(for_restorer=True) through PageCollator"
             )
         with self._finds() as finds:
             compute = self._page_losses if "pages" in batch else self._example_losses

@@ -20,6 +20,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration
 from evaluation.dials import parse_dials
+from evaluation.loading import first_line
 from evaluation.records import add_tensors
 from training.adapt import adapt, merged, tuned_tensors
 from training.ahead import PageCollator, encode_ahead, own_pages
@@ -140,9 +141,8 @@ def make_reader(options: argparse.Namespace) -> tuple[ARRCOCProcessor, Reader]:
         processor = ARRCOCProcessor.from_pretrained(options.model)
         config = ARRCOCQwen3VLConfig.from_pretrained(options.model)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
         raise ValueError(
-            f"--model {options.model} can't be read; pass a model's folder or Hub id ({reason})"
+            f"--model {options.model} can't be read; pass a model's folder or Hub id ({first_line(error)})"
         ) from error
     return processor, Reader(processor.tokenizer, getattr(config.text_config, "max_position_embeddings", None))
 
@@ -246,7 +246,7 @@ def _encoded(learner, collator, source, options: argparse.Namespace, settings) -
         options.quiet,
         "distill_attention" not in learner.weights,
         options.parts,
-        restore="restored" in learner.weights,
+        for_restorer="restored" in learner.weights,
         blind=options.scorer == "query_blind",
     )
     if not pages:

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from arrcoc.configuration_arrcoc import pooling_conflict
+from arrcoc.configuration_arrcoc import OWN_INPUTS, pooling_conflict
 from arrcoc.encoding import coarse_grid
 from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import Prepared, prompt
@@ -26,8 +26,7 @@ def staged(model, processor, examples, budgets, **mode) -> Prepared:
     config = model.config
     mode = {"encode_ratio": config.encode_ratio, "allocation_mode": config.allocation_mode} | mode
     inputs = prompt(processor, examples, token_budget=budgets).to(model.device)
-    own = ("pixel_values", "texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
-    seen = {name: inputs.pop(name) for name in own}
+    seen = {name: inputs.pop(name) for name in ("pixel_values", *OWN_INPUTS)}
     vision = model.model.get_image_features(image_grid_thw=inputs["image_grid_thw"], **seen, **mode)
     counts = seen["image_token_counts"].tolist()
     grids = merged_grids(inputs["image_grid_thw"], config.vision_config.spatial_merge_size)

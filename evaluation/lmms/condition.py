@@ -120,7 +120,8 @@ def conditions(
     """
     if "arrcoc" not in methods and (allocation_mode, encode_ratio) != ("select", 1.0):
         raise ValueError(
-            f"allocation_mode={allocation_mode} and encode_ratio={encode_ratio} are arrcoc's, which is not among the methods"
+            f"allocation_mode={allocation_mode} and encode_ratio={encode_ratio} are arrcoc's, which is not among the methods; "
+            "leave them out, or add arrcoc to --methods"
         )
     ours = {"allocation_mode": allocation_mode, "encode_ratio": encode_ratio}
     chosen = [Condition("stock")] if "stock" in methods else []

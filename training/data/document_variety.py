@@ -25,7 +25,7 @@ _ENOUGH = 40  # phrases for the labels of a page
 _ORDERS = (*["above"] * 4, *["below"] * 4, "before")  # where a tile's label stands, or that its value stands before it
 
 
-def varied(content: Content, phrases: Sequence[str], random: Random, split: str = "train") -> Content:
+def varied(content: Content, phrases: Sequence[str], random: Random, split: str) -> Content:
     """The content with `phrases` as labels, with texts in capitals, and asked as other people would, each of it on some pages; what
     stands around a question is of the split."""
     if len(phrases) > _ENOUGH and random.random() < 0.6:

@@ -96,7 +96,7 @@ def load_documents(
     left_out = archive.problems.settle(len(archive.questions), skip_bad)
     tables = tuple(table for table in archive.tables.values() if table.split == split)
     if not tables:
-        raise DataError(f"{path} has no table of split={split!r}")
+        raise DataError(f"{path} has no table of split={split!r}; pass the whole folder of WikiTableQuestions")
     phrases, found = phrases_of(tables), Examples()
     for number in range(pages):
         drawing = _Drawing(tables, phrases, split, stable_hash(f"document {split} {seed} {number}"), page_cells, varied)

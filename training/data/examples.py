@@ -1,6 +1,6 @@
 """One question about one picture, and where on the token grid its answer stands."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,10 +49,18 @@ def by_picture(examples: Sequence[Example]) -> list[list[Example]]:
     """The examples of each picture, in their order: those of one path, or of functions that draw it and are equal."""
     found: dict[object, list[Example]] = {}
     for example in examples:
-        picture = example.picture
-        drawn = picture if isinstance(picture, Hashable) else id(picture)
-        found.setdefault(str(picture) if isinstance(picture, Path) else drawn, []).append(example)
+        found.setdefault(_identity(example.picture), []).append(example)
     return list(found.values())
+
+
+def _identity(picture: Picture):
+    if isinstance(picture, (str, Path)):
+        return str(picture)
+    try:
+        hash(picture)
+    except TypeError:  # an image, or what reads one from a dict
+        return id(picture)
+    return picture
 
 
 def evidence_share(evidence: Sequence[Box], image_size: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:

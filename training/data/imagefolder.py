@@ -99,7 +99,10 @@ def _wanted_first(folder: Path, split: str | None) -> list[str]:
     wanted = found[split][:1] if split in found else [split]
     tell_taken(folder, split, found.get(split, wanted))
     if every and not wanted:
-        raise DataError(f"{folder} has no folder {' or '.join(SPLIT_NAMES[split])} for split={split!r}")
+        raise DataError(
+            f"{folder} has no folder {' or '.join(SPLIT_NAMES[split])} for split={split!r}; it has {', '.join(every)}: pass one of "
+            "these as --split, or add the folder"
+        )
     return wanted + [name for name in every if name not in wanted]
 
 

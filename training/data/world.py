@@ -167,4 +167,6 @@ class WorldSource:
             if page.questions:
                 order = random.sample(range(len(page.questions)), len(page.questions))
                 return page, arguments, order[: self.questions]
-        raise RuntimeError(f"{_ATTEMPTS} pages of the kinds {', '.join(kinds_of(self.kinds))} held no question")
+        raise RuntimeError(
+            f"{_ATTEMPTS} pages of the kinds {', '.join(kinds_of(self.kinds))} held no question; name other kinds"
+        )

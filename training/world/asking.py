@@ -16,12 +16,12 @@ def ask_fields(random: Random, fields: list[Field], family: str) -> list[Questio
     ]
 
 
-def ask_absent(random: Random, present: list[str], count: int = 1) -> list[Question]:
-    """Up to `count` questions for labels that are not on the page, nor like one that is."""
+def ask_absent(random: Random, present: list[str]) -> list[Question]:
+    """A question for a label that is not on the page, nor like one that is; none where every label is."""
     others = [label for label in words.LABELS if not any(words.alike(label, other) for other in present)]
     return [
         placeless(random.choice(words.FIELD_QUESTIONS).format(label=label.lower()), words.ABSENT, "absent")
-        for label in random.sample(others, min(count, len(others)))
+        for label in random.sample(others, min(1, len(others)))
     ]
 
 
