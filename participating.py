@@ -109,9 +109,9 @@ class ParticipatoryScorer(nn.Module):
             related = F.gelu(self.relate(torch.cat([found, along], dim=-1)))
             if self.steps:  # cells that are not encoded have nothing to tell
                 related = _on_grid(self._stepped, related, (height, width), encoded, empty=True)
-            score = _spread(torch.asinh(self.score(related)), encoded, height * width)
-            score = score.squeeze(-1).unflatten(-1, (height, width))
-            return self.gate.float() * score * query_mask.any(-1)[..., None, None]
+            # the gate, which may be below 0, first: what is not encoded gets the lowest of what is
+            score = _spread(self.gate.float() * torch.asinh(self.score(related)), encoded, height * width)
+            return score.squeeze(-1).unflatten(-1, (height, width)) * query_mask.any(-1)[..., None, None]
 
     def _asked(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """(..., 2 * hidden) of (..., Tq, hidden): each head's mean of the words, weighted by how much it reads of each."""

@@ -397,6 +397,17 @@ def test_participation_keeps_the_order_of_large_scores_and_their_gradient():
     assert scorer.gate.grad.abs() > 1
 
 
+@pytest.mark.parametrize("gate", [2.0, -2.0])
+def test_cells_that_are_not_encoded_take_part_the_least(gate):
+    """A trained gate may be below 0, which had made them those that take part the most."""
+    given, encoded = arguments(), torch.tensor([0, 3, 4, 11, 17, 28])
+    given["features"] = [feature[encoded] for feature in given["features"]]
+    score = participant(gate=gate)(**given, encoded=encoded).flatten()
+    others = torch.ones(30, dtype=torch.bool).index_fill(0, encoded, False)
+    assert score[encoded].std() > 1e-3
+    assert (score[others] == score[encoded].amin()).all()
+
+
 def test_participation_without_a_question_is_exactly_zero():
     scorer, given = participant(gate=1.0), arguments()
     masked = scorer(**(given | {"query_mask": torch.zeros(4, dtype=torch.bool)}))
