@@ -29,6 +29,7 @@ logger = logging.get_logger(__name__)
 QUESTION_TURNS = ("last_user", "image")
 # Token counts of questions are padded to a multiple of this, so that batches of unlike questions often agree in shape.
 _QUERY_MULTIPLE = 32
+_QUERY_ENDS = 64, 192  # tokens of a longer question that the allocator reads, first and last: its time grows with them
 # Arguments that change the tokenizer's own state: questions are read with the text's, so that a call in another thread
 # never meets a tokenizer that is set otherwise.
 _TOKENIZER_STATE = ("padding", "truncation", "max_length", "stride", "pad_to_multiple_of", "padding_side")
@@ -198,8 +199,15 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
     @functools.wraps(Qwen3VLProcessor.apply_chat_template)
     def apply_chat_template(self, conversation, *args, **kwargs):
+        nested = dict(kwargs.get("processor_kwargs") or {})
+        if nested:
+            kwargs["processor_kwargs"] = nested  # a copy, into which transformers writes
+        if nested.get("token_budget") is not None and kwargs.get("token_budget") is not None:
+            raise ValueError(
+                f"token_budget came as {kwargs['token_budget']!r} and in processor_kwargs as {nested['token_budget']!r}; pass it "
+                "in processor_kwargs alone"
+            )
         # Before 5.22, transformers forgets processor_kwargs, a budget among them, beside one that is passed flat: so all are.
-        nested = kwargs.get("processor_kwargs")
         if nested and not hasattr(super(), "_prepare_processor_kwargs"):
             named = inspect.signature(super().apply_chat_template).parameters
             if any(name not in named for name in kwargs):
@@ -255,7 +263,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             for row in zip(rows["input_ids"], rows["attention_mask"], strict=True)
         ]
         of_each = dict(zip(unlike, ids, strict=True))
+        first, last = _QUERY_ENDS
         ids = [of_each[question] for question in questions]
+        ids = [row if len(row) <= first + last else row[:first] + row[-last:] for row in ids]
         longest = max(1, *(len(row) for row in ids))
         length = -(-longest // _QUERY_MULTIPLE) * _QUERY_MULTIPLE
         if self._request.text_kwargs.get("padding") == "max_length":  # rows of several calls are stacked

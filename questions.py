@@ -35,6 +35,8 @@ _ONE = re.compile(
 _FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|no|yes|json)\b")
 _SHOWN = re.compile(r"\bthe (?:words?|phrases?|sentences?|options?|choices?|question)\b")
 _ENDS = ("?", "\uff1f")
+_LONG = 32  # words: of which on the rest of a turn is taken for what it quotes
+_SENTENCES = re.compile("(?<=[.?!\u3002\uff01\uff1f])\\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 _WORD = re.compile(r"[^\W_]+")
 # as benchmarks begin: "Question:", "Q:", "**Question:**"
 _ASKED = re.compile(r"\A(?:hint:.*\n)?\s*\*{0,2}q(?:uestion)?(?::\*{0,2}|\*\*:)\s*(?=\S)", re.IGNORECASE)
@@ -109,10 +111,22 @@ def _between(found: re.Match) -> str:
 def _asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from and marks around words, which make other
     tokens of them."""
-    question = _ASKED.sub("", _without_options(_without_instruction(question)))
+    question = _without_context(_ASKED.sub("", _without_options(_without_instruction(question))))
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
     return " ".join(question.split())
+
+
+def _without_context(question: str) -> str:
+    """Of many words the sentences that ask, each with a short one that leads to it, and a short last one: what else a turn quotes
+    would choose more cells than what is asked."""
+    if len(_WORD.findall(question)) <= _LONG or not any(end in question for end in _ENDS):
+        return question
+    sentences = [sentence for sentence in _SENTENCES.split(question) if _WORD.search(sentence)]
+    asking = [number for number, sentence in enumerate(sentences) if any(end in sentence for end in _ENDS)]
+    kept = {len(sentences) - 1, *asking, *(number - 1 for number in asking if number)}
+    short = {number for number in kept if len(_WORD.findall(sentences[number])) <= _LONG // 2}
+    return " ".join(sentences[number] for number in sorted(short | set(asking)))
 
 
 def _without_instruction(question: str) -> str:
@@ -139,7 +153,8 @@ def _without_options(question: str) -> str:
         if len(letters) > 1 and _LETTERS.startswith(letters) and not asks:
             before = question[: first.start()].rstrip()
             asked = _without_instruction(_OPTIONS.sub("", before).rstrip())
-            return asked if asked and (asked != before or asked.endswith(_ENDS)) else question
+            people = len(letters) == 2 and any(option[3] for option in found[number:])  # A. Smith and B. Jones
+            return asked if asked and (asked != before or asked.endswith(_ENDS) and not people) else question
     return question
 
 

@@ -276,6 +276,41 @@ def read_of(processor, page, said: str) -> str:
     return processor.tokenizer.decode(ids[mask.bool()])
 
 
+CONTEXT = "The visitors came late that day and most of them left again before the doors were opened. " * 3
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        (f"{CONTEXT}\nWhat is the total?", "What is the total?"),
+        (f"What is the total?\n{CONTEXT}", "What is the total?"),
+        (
+            f"{CONTEXT} Look at the last row. What is its total? Thanks a lot!",
+            "Look at the last row. What is its total? Thanks a lot!",
+        ),
+        (f"Context: {CONTEXT}\nQuestion: What is the total?\nAnswer:", "Question: What is the total?"),
+        (f"{CONTEXT}\nRead the total.", None),  # nothing is asked
+        ("He came on Monday. She came on Tuesday. It rained on Friday. Who came first?", None),  # few words
+        (
+            "\u5929\u6c14\u3002" * 40 + "\u5408\u8ba1\u662f\u591a\u5c11\uff1f",  # without spaces
+            "\u5929\u6c14\u3002 \u5408\u8ba1\u662f\u591a\u5c11\uff1f",
+        ),
+    ],
+)
+def test_of_many_words_those_that_ask_are_read(processor, page, said, asked):
+    assert read_of(processor, page, said) == (" ".join(said.split()) if asked is None else asked)
+
+
+def test_of_a_long_question_both_ends_are_read(processor, page):
+    """The allocator meets each cell with each of its tokens."""
+    said = " ".join(f"word{number}" for number in range(400))
+    ids = processor.tokenizer(said)["input_ids"]
+    (read,) = processor(text=f"<|im_start|>user\n{IMAGE}{said}<|im_end|>\n", images=page(), return_tensors="pt")[
+        "query_input_ids"
+    ]
+    assert read.tolist() == ids[:64] + ids[-192:]
+
+
 @pytest.mark.parametrize("space", ["\n", "\r\n", "\n\n", "  ", "\t", "\u00a0"])
 def test_white_space_is_one_space(processor, space):
     """Words behind other white space are other tokens, which no cell was ever looked for by."""
@@ -323,7 +358,9 @@ def test_only_marks_in_pairs_around_words_are_left_out(processor, said, asked):
         ("Which is it?\na) red\nb) blue\nc) green\nAnswer:", "Which is it?"),
         ("Name the colour.\nChoices:\nA: red\nB: blue", "Name the colour."),
         ("Which is it?\nA.red\nB.blue", "Which is it?"),
-        ("Which is it? A. red B. dark blue\nAnswer with the option's letter.", "Which is it?"),
+        ("Which is it? A. red B. dark blue C. green\nAnswer with the option's letter.", "Which is it?"),
+        ("Which is it? Options: A. red B. dark blue", "Which is it?"),
+        ("What do these two earn? A. Smith, B. Jones", None),
         ("Who is A. B. Smith?", None),
         ("Is it by A. Smith or by B. Jones?", None),
         ("Is it by A. Smith? Or signed by A. Smith and B. Jones", None),
@@ -571,6 +608,16 @@ def test_a_budget_counts_beside_arguments_that_come_flat(flat, processor, page, 
         **flat,
     )
     assert placeholders(processor, inputs) == [4]
+
+
+def test_the_callers_arguments_stay_as_they_were_and_name_one_budget(processor, page, chat):
+    """transformers writes what it adds for itself into `processor_kwargs`."""
+    given = {"token_budget": 4}
+    asked = {"tokenize": True, "return_dict": True, "return_tensors": "pt", "processor_kwargs": given}
+    processor.apply_chat_template(chat(page(), "what?"), **asked)
+    assert given == {"token_budget": 4}
+    with pytest.raises(ValueError, match="token_budget came as 9 and in processor_kwargs as 4"):
+        processor.apply_chat_template(chat(page(), "what?"), **asked, token_budget=9)
 
 
 def test_values_that_are_final_are_left_alone(processor, monkeypatch):
