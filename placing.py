@@ -6,8 +6,8 @@ from .caching import CACHE, cached_tokens, deltas_of, held_rope_deltas
 from .placement import expand_prompt
 
 UNPLACED = (
-    "images need input_ids, mm_token_type_ids and image_grid_thw, or position_ids (3 or 4, batch, length) from "
-    "get_rope_index, to be placed; pass them as the processor returns them"
+    "images need input_ids, mm_token_type_ids and image_grid_thw as the processor returns them, or position_ids (3 or 4, batch, "
+    "length) from get_rope_index, to be placed; beside inputs_embeds generate() takes the former, forward() position_ids alone"
 )
 FOREIGN_CACHE = (
     CACHE

@@ -154,7 +154,7 @@ def _without_options(question: str) -> str:
             before = question[: first.start()].rstrip()
             asked = _without_instruction(_OPTIONS.sub("", before).rstrip())
             people = len(letters) == 2 and any(option[3] for option in found[number:])  # A. Smith and B. Jones
-            return asked if asked and (asked != before or asked.endswith(_ENDS) and not people) else question
+            return asked if asked and (asked != before or (asked.endswith(_ENDS) and not people)) else question
     return question
 
 
