@@ -2,12 +2,16 @@
 
 import copy
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 from transformers import TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
@@ -23,6 +27,7 @@ from training.allocator_batches import PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
 from training.allocator_options import SCHEDULES
 from training.data.examples import Example
+from upload import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -753,6 +758,23 @@ def test_a_folder_whose_shapes_are_not_its_configs_ends_in_one_message(train, ba
         train(tmp_path / "run", "--model", str(folder))
     with pytest.raises(ValueError, match="other has weights of other shapes than its config"):
         staging.Source(str(folder)).load(torch.float32)
+
+
+def test_a_sharded_run_goes_on_to_the_same_result(base, pages, tmp_path):
+    """No gradient reaches what only labels teach: the pages have none."""
+    settings = yaml.safe_load((ROOT / "training" / "accelerate" / "fsdp2.yaml").read_text())["fsdp_config"]
+    sharded = {name.upper(): str(value) for name, value in settings.items()}
+    sharded["FSDP_TRANSFORMER_CLS_TO_WRAP"] = sharded.pop("FSDP_TRANSFORMER_LAYER_CLS_TO_WRAP")
+    env = (
+        os.environ
+        | sharded
+        | {"ACCELERATE_USE_FSDP": "true", "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [ROOT / "tests" / "sharded.py", tmp_path, "--model", base, "--data", pages, "--log-every", "1"]
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [line["step"] for line in metrics(tmp_path / "cut") if "evidence" in line] == [1, 2, 3, 4]
 
 
 def test_a_sharded_model_is_refused_before_training(monkeypatch, capsys):

@@ -131,6 +131,16 @@ def restore(learner: nn.Module, checkpoint: str | Path) -> int:
     return step
 
 
+def fill_states(optimizer: torch.optim.AdamW) -> None:
+    """Gives each parameter that no gradient has reached yet the state that AdamW begins with: a sharded checkpoint is read back
+    only where every parameter has one."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if not optimizer.state.get(parameter):
+                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                optimizer.state[parameter] = {"step": torch.tensor(0.0), **moments}
+
+
 class AllocatorTrainer(Trainer):
     """Trains an `AllocatorLearner` on the batches of a source.
 
@@ -253,6 +263,8 @@ class AllocatorTrainer(Trainer):
         folder = f"checkpoint-{self.state.global_step}"
         try:
             self.args.output_dir = str(scratch)
+            if self.is_fsdp_enabled:
+                fill_states(self.optimizer)
             super()._save_checkpoint(model, trial)
         except (OSError, RuntimeError, SafetensorError) as error:
             shutil.rmtree(scratch, ignore_errors=True)
