@@ -56,7 +56,8 @@ def summarise(
     Every metric stands with its 95% interval as `NAME`, `NAME_low`, `NAME_high`. The bootstrap draws whole sources
     (`Facts.group`: a picture, or a table that several pictures show), whose count is `sources`. `NAME_vs_arrcoc` is the
     difference of the row to arrcoc at the same budget, paired by question. What can't be measured is None, such as an interval
-    over one source; `prefill_note` says why a method's prefill was not timed where others' was.
+    over one source. Prefill was timed on some questions of all families together, and stands with these; `prefill_note` says why
+    a method's was not where others' was.
     """
     columns, names = _columns(examples, facts, answers)
     families = np.array([example.family for example in examples])
@@ -77,10 +78,11 @@ def summarise(
                     row |= interval_columns(name, spread[:, number])
                     if name in PARTIAL:
                         row[f"{name}_questions"] = int(counts[number])
-            timed = (ratios or {}).get((method, budget), {})
+            timed = (ratios or {}).get((method, budget), {}) if family == ALL else {}
             row |= {"prefill_ratio": timed.get("ratio"), "prefill_note": baselines.untimed(method) if ratios else None}
             row |= {
-                f"prefill_ratio_{name}": timed.get(name) for name in ("low", "high", "lower_quartile", "upper_quartile")
+                f"prefill_ratio_{name}": timed.get(name)
+                for name in ("low", "high", "lower_quartile", "upper_quartile", "questions")
             }
             rows.append(row)
     return rows
@@ -116,7 +118,8 @@ def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match
     named = " ".join(family.split()).replace("|", "\\|")  # in a cell of Markdown
     title = f"{metric.replace('_', ' ')}, {named} ({counted})"
     if metric == "prefill_ratio":
-        title = "prefill time, of all tokens'"
+        asked = next(row["prefill_ratio_questions"] for row in cells.values() if row["prefill_ratio"] is not None)
+        title = f"prefill time, of all tokens' ({asked} questions)"
     lines = [f"| {title} | {' | '.join(heading(b) for b in budgets)} |", "|---|" + "---|" * len(budgets)]
     for method in dict.fromkeys(method for method, _ in cells):
         shown = [_cell(cells.get((method, label(budget))), metric) for budget in budgets]
@@ -128,6 +131,8 @@ def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match
 def _cell(row: dict | None, metric: str) -> str:
     if row is None or row[metric] is None:
         return ""
+    if metric == "tokens":
+        return f"{row[metric]:.1f}"
     text = with_interval(row, metric)
     if metric != "evidence_recall":
         return text
@@ -135,12 +140,17 @@ def _cell(row: dict | None, metric: str) -> str:
 
 
 def tables(rows: Sequence[dict], budgets) -> str:
-    """The tables of exact match and of evidence recall, for each family and for all of them, and of the prefill's time."""
+    """The tables of exact match and of evidence recall, for each family and for all of them, then of the other metrics, the
+    tokens of a picture and the prefill's time, of all families together."""
     parts = []
     for family in dict.fromkeys(row["family"] for row in rows):
         parts.append(table(rows, family, budgets))
         if any(row["evidence_recall"] is not None for row in rows if row["family"] == family):
             parts.append(table(rows, family, budgets, "evidence_recall"))
+    whole = [row for row in rows if row["family"] == ALL]
+    for metric in ("anls", "relaxed_accuracy", "tokens"):
+        if any(row[metric] is not None for row in whole):
+            parts.append(table(rows, ALL, budgets, metric))
     if any(row["prefill_ratio"] is not None for row in rows):
         parts.append(table(rows, ALL, budgets, "prefill_ratio"))
         notes = {row["method"]: row["prefill_note"] for row in rows if row["prefill_note"]}

@@ -73,7 +73,8 @@ def prefill_ratios(
 
     All methods take turns on one example, batch 1, `repeats` times after a round to warm up, and each time is divided by that
     of all tokens in the same round. The `ratio` is the mean over examples of their medians, `low` and `high` its 95%
-    interval, drawn by `Facts.group` (None over a single one); `lower_quartile` and `upper_quartile` are of all single ratios.
+    interval, drawn by `Facts.group` (None over a single one); `lower_quartile` and `upper_quartile` are of all single ratios,
+    `questions` says of how many examples.
     """
     timed = [method for method in methods if method != FULL and baselines.untimed(method) is None]
     runs = [(FULL, FULL), *((method, budget) for budget in budgets if budget != FULL for method in timed)]
@@ -96,6 +97,7 @@ def prefill_ratios(
         (method, label(budget)): {
             **dict(zip(("ratio", "low", "high"), spread[:, column].tolist(), strict=True)),
             **dict(zip(("lower_quartile", "upper_quartile"), quartiles[:, column].tolist(), strict=True)),
+            "questions": len(examples),
         }
         for column, (method, budget) in enumerate(runs)
     }

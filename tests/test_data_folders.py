@@ -375,7 +375,7 @@ def test_csv_with_other_separators_is_refused_once(tmp_path, mark, came, quote):
 )
 def test_csv_that_cannot_be_read_to_its_end_is_refused(tmp_path, content, says, skip_bad):
     folder = _folder(tmp_path, content.encode(), name="metadata.csv")
-    with pytest.raises(DataError, match=f"(?s){says}.*skip_bad doesn't leave out"):
+    with pytest.raises(DataError, match=f"(?s){says}.*skip_bad \\(--skip-bad\\) doesn't leave out"):
         load_imagefolder(folder, skip_bad=skip_bad)
 
 

@@ -194,6 +194,8 @@ def test_a_run_writes_everything(command, capsys):
     assert full["evidence_recall_questions"] == full["relaxed_accuracy_questions"] == 6
     assert full["prefill_ratio"] == 1
     assert ours["prefill_ratio"] > 0
+    assert ours["prefill_ratio_questions"] == 1
+    assert {row["prefill_ratio"] for row in written["rows"] if row["family"] != "all"} == {None}
     assert ours["tokens"] == pytest.approx((5 * 3 + 2 * 5) / 7)
     assert ours["exact_match_vs_arrcoc"] is None
     assert oracle["exact_match_vs_arrcoc"] == pytest.approx(oracle["exact_match"] - every["arrcoc", "4"]["exact_match"])
@@ -595,7 +597,7 @@ def test_methods_whose_time_says_nothing_are_not_timed_and_the_table_says_why(lo
     assert notes["arrcoc"] is notes["vision_selector"] is None
     assert "second pass" in notes["glimpse_prune"]
     text = report.tables(rows, [0.25])
-    timed = text[text.index("| prefill time, of all tokens' | 25% |") :]
+    timed = text[text.index("| prefill time, of all tokens' (1 questions) | 25% |") :]
     assert "| arrcoc | " in timed
     assert "| in the style of GlimpsePrune" not in timed  # no empty row: the sentence below stands for it
     assert (

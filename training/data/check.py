@@ -82,9 +82,9 @@ class Problems:
             if count > LISTED:
                 lines.append(f"    ... and {count - LISTED} more")
         if self.unread:
-            lines.append("Correct these; skip_bad doesn't leave out what can't be read.")
+            lines.append("Correct these; skip_bad (--skip-bad) doesn't leave out what can't be read.")
         else:
-            lines.append("Correct these, or pass skip_bad to leave the records out.")
+            lines.append("Correct these, or pass skip_bad (--skip-bad) to leave the records out.")
         return "\n".join(lines)
 
     def settle(self, kept: int, skip_bad: bool) -> dict[str, int]:
