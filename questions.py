@@ -35,7 +35,7 @@ _ONE = re.compile(
 _FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|no|yes|json)\b")
 _SHOWN = re.compile(r"\bthe (?:words?|phrases?|sentences?|options?|choices?|question)\b")
 _ENDS = ("?", "\uff1f")
-_LONG = 32  # words: of which on the rest of a turn is taken for what it quotes
+_LONG = 32  # words of a turn, above which what asks is read alone
 _SENTENCES = re.compile("(?<=[.?!\u3002\uff01\uff1f])\\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 _WORD = re.compile(r"[^\W_]+")
 # as benchmarks begin: "Question:", "Q:", "**Question:**"
@@ -118,15 +118,16 @@ def _asked(question: str) -> str:
 
 
 def _without_context(question: str) -> str:
-    """Of many words the sentences that ask, each with a short one that leads to it, and a short last one: what else a turn quotes
-    would choose more cells than what is asked."""
+    """Of many words the sentences that ask, each with a short one that leads to it, and a last one, which may ask too: what else a
+    turn quotes would choose more cells than what is asked."""
     if len(_WORD.findall(question)) <= _LONG or not any(end in question for end in _ENDS):
         return question
     sentences = [sentence for sentence in _SENTENCES.split(question) if _WORD.search(sentence)]
-    asking = [number for number, sentence in enumerate(sentences) if any(end in sentence for end in _ENDS)]
-    kept = {len(sentences) - 1, *asking, *(number - 1 for number in asking if number)}
-    short = {number for number in kept if len(_WORD.findall(sentences[number])) <= _LONG // 2}
-    return " ".join(sentences[number] for number in sorted(short | set(asking)))
+    words = [len(_WORD.findall(sentence)) for sentence in sentences]
+    asking = {number for number, sentence in enumerate(sentences) if any(end in sentence for end in _ENDS)}
+    leading = {number - 1 for number in asking if number and words[number - 1] <= _LONG // 2}
+    last = {len(sentences) - 1} if words[-1] <= _LONG else set()
+    return " ".join(sentences[number] for number in sorted(asking | leading | last))
 
 
 def _without_instruction(question: str) -> str:
