@@ -149,7 +149,7 @@ def _without_options(question: str) -> str:
     if not found or "\n" in question[found[-1].end() :].strip():  # more is said behind them
         return question
     for number, first in enumerate(found):
-        letters = "".join(option[option.lastindex] for option in found[number:]).upper()
+        letters = "".join(option[1] or option[2] or option[3] for option in found[number:]).upper()
         asks = any(end in question[first.start() :] for end in _ENDS)
         if len(letters) > 1 and _LETTERS.startswith(letters) and not asks:
             before = question[: first.start()].rstrip()
