@@ -130,15 +130,15 @@ def only_source(mm_encoder_outputs: dict | None, encoded_images, *pixels) -> dic
     Raises:
         ValueError: `encoded_images`, or `pixels` of images or videos, are there, too, and one of both would not be used.
     """
-    if mm_encoder_outputs and any(each is not None for each in pixels):
-        raise ValueError(
-            "pixel_values or pixel_values_videos came beside mm_encoder_outputs; pass one of them: encode all images and videos "
-            "of the prompt, or none"
-        )
     if mm_encoder_outputs and encoded_images is not None:
         raise ValueError(
             "mm_encoder_outputs and encoded_images are both there; pass one of them: what stands in the prompt, or images that "
             "are still to be asked"
+        )
+    if mm_encoder_outputs and any(each is not None for each in pixels):
+        raise ValueError(
+            "pixel_values or pixel_values_videos came beside mm_encoder_outputs; pass one of them: encode all images and videos "
+            "of the prompt, or none"
         )
     return dict(mm_encoder_outputs or {})
 

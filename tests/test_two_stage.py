@@ -465,6 +465,8 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
     features = {"image": model.model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"])}
     with pytest.raises(ValueError, match="mm_encoder_outputs and encoded_images are both there"):
         model(**inputs, encoded_images=encoded, mm_encoder_outputs=features)
+    with pytest.raises(ValueError, match="came beside mm_encoder_outputs"):
+        model(**inputs, mm_encoder_outputs=features)
     with pytest.raises(ValueError, match="allocation_mode"):
         model(**inputs, allocation_mode="foveated", encoded_images=encoded)
     with pytest.raises(ValueError, match="what one question needs"):
