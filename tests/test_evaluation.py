@@ -597,6 +597,9 @@ def test_methods_whose_time_says_nothing_are_not_timed_and_the_table_says_why(lo
     assert notes["arrcoc"] is notes["vision_selector"] is None
     assert "second pass" in notes["glimpse_prune"]
     text = report.tables(rows, [0.25])
+    others = [f"| {metric}, all (7 questions, 3 pictures) | 25% |" for metric in ("anls", "relaxed accuracy", "tokens")]
+    assert all(other in text for other in others)
+    assert text[text.index(others[-1]) :].splitlines()[2] == "| arrcoc | 6.0 |"
     timed = text[text.index("| prefill time, of all tokens' (1 questions) | 25% |") :]
     assert "| arrcoc | " in timed
     assert "| in the style of GlimpsePrune" not in timed  # no empty row: the sentence below stands for it

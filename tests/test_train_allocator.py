@@ -760,6 +760,14 @@ def test_a_folder_whose_shapes_are_not_its_configs_ends_in_one_message(train, ba
         staging.Source(str(folder)).load(torch.float32)
 
 
+def test_an_offloaded_allocator_takes_no_file(train, base, tmp_path):
+    path = train(tmp_path / "run")
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    model.model.arrcoc.to("meta")  # as accelerate leaves what it offloads
+    with pytest.raises(ValueError, match="allocator is offloaded and can't take"):
+        load_allocator(model, path)
+
+
 def test_a_sharded_run_goes_on_to_the_same_result(base, pages, tmp_path):
     """No gradient reaches what only labels teach: the pages have none."""
     settings = yaml.safe_load((ROOT / "training" / "accelerate" / "fsdp2.yaml").read_text())["fsdp_config"]
