@@ -30,7 +30,8 @@ class AllocatingMixin:
     ) -> EncodedImages:
         """The images of a prompt, encoded once: pass the result as `encoded_images` with every question about them.
 
-        Takes the processor's output as it is; later calls of `generate()` pay for allocation and language model alone.
+        Takes the processor's output as it is. Later calls of `generate()` pay for allocation and language model alone; their
+        prompts may show some of the images, in any order, and one in several rows.
 
         Args:
             image_token_counts: the most that will be asked for where `encode_ratio` is "auto"; without it, what carries

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -56,8 +56,13 @@ class EncodedImages:
             )
         return self.encode_ratio, self.allocation_mode
 
-    def check(self, model, image_grid_thw, texture_images, pixels: Sequence[torch.Tensor] | None = None) -> None:
-        """Refuses to stand for other images, another model or another dtype, and for images that were processed otherwise where
+    def shown(
+        self, model, image_grid_thw, texture_images, pixels: Sequence[torch.Tensor] | None = None
+    ) -> "EncodedImages":
+        """The images of a prompt in its order, each recognised by its size and raw image: some of those that are held, each as
+        often as the prompt shows it.
+
+        Refuses to stand for other images, another model or another dtype, and for images that were processed otherwise where
         the `pixels` of each came.
 
         Raises:
@@ -75,35 +80,45 @@ class EncodedImages:
             raise ValueError(
                 "texture_images is missing: encoded_images can't tell its pictures without; pass the processor's output as it is"
             )
-        device = self.texture_images.device
-        same = torch.equal(image_grid_thw.cpu(), self.image_grid_thw.cpu())
-        if not same or not torch.equal(texture_images.to(device), self.texture_images):
-            raise ValueError(
-                "encoded_images holds other pictures than this prompt shows (or the same at another size or in another order); "
-                "call encode_images() with the inputs of these"
-            )
-        if pixels is None or self.pixel_statistics is None:
-            return
-        gap = statistics_of(pixels).to(self.pixel_statistics.device) - self.pixel_statistics
-        if not bool((gap.abs() <= _SAME * (1 + self.pixel_statistics.abs())).all()):
-            raise ValueError(
-                "encoded_images was made from pixel_values that were processed otherwise (such as do_normalize, image_mean or "
-                "do_rescale); call encode_images() with these, or leave pixel_values out"
-            )
+        found = self._picked(self._numbers(image_grid_thw.cpu(), texture_images))
+        if pixels is not None and found.pixel_statistics is not None:
+            gap = statistics_of(pixels).to(found.pixel_statistics.device) - found.pixel_statistics
+            if not bool((gap.abs() <= _SAME * (1 + found.pixel_statistics.abs())).all()):
+                raise ValueError(
+                    "encoded_images was made from pixel_values that were processed otherwise (such as do_normalize, image_mean or "
+                    "do_rescale); call encode_images() with these, or leave pixel_values out"
+                )
+        return found
 
-    def pick(self, chosen: torch.Tensor) -> "EncodedImages":
-        """Those of the images that `chosen` (images,) bool marks."""
-        numbers = chosen.nonzero().flatten().tolist()
-        return EncodedImages(
-            picked(self.vision, numbers),
-            [self.glances[n] for n in numbers],
-            [self.views[n] for n in numbers],
-            self.image_grid_thw[chosen.to(self.image_grid_thw.device)],
-            self.texture_images[chosen.to(self.texture_images.device)],
-            self.encode_ratio,
-            self.allocation_mode,
-            self.owner,
-            None if self.pixel_statistics is None else self.pixel_statistics[chosen.to(self.pixel_statistics.device)],
+    def _numbers(self, grids: torch.Tensor, textures: torch.Tensor) -> list[int]:
+        # which of those that are held each image of a prompt is
+        own, device = self.image_grid_thw.cpu(), self.texture_images.device
+        if torch.equal(grids, own) and torch.equal(textures.to(device), self.texture_images):
+            return list(range(len(own)))
+        held, shown = self.texture_images.cpu(), textures.cpu()
+        found = []
+        for number, (grid, texture) in enumerate(zip(grids, shown, strict=True)):
+            same = (n for n in range(len(own)) if torch.equal(grid, own[n]) and torch.equal(texture, held[n]))
+            if (which := next(same, None)) is None:
+                raise ValueError(
+                    f"encoded_images holds other pictures than this prompt shows: image {number} is none of its {len(own)} (or the "
+                    "same at another size); call encode_images() with the inputs of all that are shown"
+                )
+            found.append(which)
+        return found
+
+    def _picked(self, numbers: list[int]) -> "EncodedImages":
+        if numbers == list(range(len(self.glances))):
+            return self
+        statistics = self.pixel_statistics
+        return replace(
+            self,
+            vision=picked(self.vision, numbers),
+            glances=[self.glances[n] for n in numbers],
+            views=[self.views[n] for n in numbers],
+            image_grid_thw=self.image_grid_thw[numbers],
+            texture_images=self.texture_images[numbers],
+            pixel_statistics=None if statistics is None else statistics[numbers],
         )
 
 
@@ -144,7 +159,7 @@ def only_source(mm_encoder_outputs: dict | None, encoded_images, *pixels) -> dic
 
 
 def check_encoded(encoded_images, image_grid_thw) -> None:
-    """Refuses what is no `EncodedImages`, or comes with a prompt that shows none or another number of images.
+    """Refuses what is no `EncodedImages`, or comes with a prompt that shows no image.
 
     Raises:
         ValueError: saying what came and what was wanted.
@@ -158,10 +173,4 @@ def check_encoded(encoded_images, image_grid_thw) -> None:
         raise ValueError(
             "encoded_images came with a prompt that shows no image; leave it out, or pass image_grid_thw with the prompt's other "
             "inputs, as the processor returns them"
-        )
-    encoded = len(encoded_images.image_grid_thw)
-    if len(image_grid_thw) != encoded:
-        raise ValueError(
-            f"encoded_images holds {encoded} pictures, but the prompt shows {len(image_grid_thw)}; pass one prompt with the "
-            "pictures that were encoded, or encode the batch (a picture as often as it is shown)"
         )

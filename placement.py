@@ -176,8 +176,6 @@ def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:
     if (pixel_values := as_patches(model_kwargs.get("pixel_values"))) is not None:
         patches = new.repeat_interleave(grids.prod(-1).to(new.device))
         model_kwargs["pixel_values"] = pixel_values[patches]
-    if model_kwargs.get("encoded_images") is not None:
-        model_kwargs["encoded_images"] = model_kwargs["encoded_images"].pick(new)
     for name in IMAGE_INPUTS:
         if model_kwargs.get(name) is not None:
             model_kwargs[name] = model_kwargs[name][new.to(model_kwargs[name].device)]

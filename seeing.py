@@ -66,7 +66,7 @@ class SeeingMixin(DecidingMixin):
             encoded_images: from `encode_images()`, in place of the vision tower.
         """
         pixel_values = as_patches(pixel_values)
-        asked = self._asked_of(
+        asked, encoded_images = self._asked_of(
             encoded_images,
             pixel_values,
             image_grid_thw=image_grid_thw,
@@ -126,7 +126,7 @@ class SeeingMixin(DecidingMixin):
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
         pixel_values = as_patches(pixel_values)
-        call = self._asked_of(encoded_images, pixel_values, **asked)
+        call, encoded_images = self._asked_of(encoded_images, pixel_values, **asked)
         if encoded_images is None:
             encoded_images = self._see(pixel_values, asked["image_grid_thw"], call)
         views = self._views(encoded_images, call)
@@ -136,8 +136,10 @@ class SeeingMixin(DecidingMixin):
             for decision, view in zip(decisions, views, strict=True)
         ]
 
-    def _asked_of(self, encoded_images, pixel_values, *, encode_ratio=None, allocation_mode=None, **inputs) -> Asked:
-        """What a call asks, of images that are encoded already where `encoded_images` are there: as they were encoded."""
+    def _asked_of(
+        self, encoded_images, pixel_values, *, encode_ratio=None, allocation_mode=None, **inputs
+    ) -> tuple[Asked, EncodedImages | None]:
+        """What a call asks, as its images were encoded where `encoded_images` are there, and those of them that it shows."""
         check_spending(encode_ratio, allocation_mode)
         check_encoded(encoded_images, inputs["image_grid_thw"])
         if encoded_images is not None:
@@ -145,14 +147,14 @@ class SeeingMixin(DecidingMixin):
         asked = self._asked(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
         if encoded_images is not None:
             pixels = None if pixel_values is None else self._patches(pixel_values, asked)
-            encoded_images.check(self, inputs["image_grid_thw"], asked.texture_images, pixels)
+            encoded_images = encoded_images.shown(self, inputs["image_grid_thw"], asked.texture_images, pixels)
         # where nothing is asked, the processor's are there, and empty
         if asked.questions is None and not asked.all_full:
             logger.warning_once(
                 "query_input_ids and query_attention_mask are missing: tokens are chosen from the images alone, whatever is asked; "
                 "pass on all that the processor returns"
             )
-        return asked
+        return asked, encoded_images
 
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
         """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on no question, and is enough for every

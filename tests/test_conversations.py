@@ -131,6 +131,20 @@ def test_a_part_may_end_in_an_image(budget, tiny_model, make_inputs, page, repor
         assert report("after a part that ends in an image - in one pass", gap.abs().max()) < TOLERANCE
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("held", [[0, 1], [1, 0], [1]], ids=str)
+def test_behind_a_cache_new_images_alone_need_be_encoded(held, tiny_model, make_inputs, page, report):
+    model, pictures = tiny_model(), [page(128, 96), page(160, 96, 1)]
+    whole = make_inputs([pictures], token_budget=6)
+    start = int((whole["mm_token_type_ids"][0] == 1).nonzero()[6])
+    first = {name: value[:, :start] if name in PER_TOKEN else value[:1] for name, value in whole.items()}
+    first["pixel_values"] = whole["pixel_values"][: int(whole["image_grid_thw"][0].prod())]
+    cache = model(**first, use_cache=True).past_key_values
+    encoded = model.encode_images(**make_inputs([[pictures[n] for n in held]], token_budget=6))
+    gap = first_logits(model, whole, past_key_values=cache, encoded_images=encoded) - model(**whole).logits[:, -1]
+    assert report("behind a cache, encoded ahead - in one pass", gap.abs().max()) < TOLERANCE
+
+
 @pytest.mark.parametrize("positions", [None, torch.zeros(3, 2, 4, device="meta").long()], ids=["text", "placed"])
 def test_what_a_cache_holds_stays_on_the_device_of_the_prompt(positions):
     deltas = rope_deltas_of(positions, None, torch.zeros(2, 4, device="meta"), 3)

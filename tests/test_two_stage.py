@@ -457,7 +457,7 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
         with pytest.raises(ValueError, match="other pictures"):
             model(**make_inputs(other, token_budget=12), encoded_images=encoded)
     # the class that another repository's copy of this code has
-    methods = {name: getattr(type(encoded), name) for name in ("check", "spending")}
+    methods = {name: getattr(type(encoded), name) for name in ("shown", "spending")}
     theirs = type("EncodedImages", (), {**vars(encoded), **methods})()
     for foreign in (encoded, theirs):
         with pytest.raises(ValueError, match="another model"):
@@ -471,17 +471,17 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
         model(**inputs, allocation_mode="foveated", encoded_images=encoded)
     with pytest.raises(ValueError, match="what one question needs"):
         model.encode_images(**inputs, encode_ratio=0.5)
-    with pytest.raises(ValueError, match="holds 1 pictures, but the prompt shows 2"):
-        model(**make_inputs([page(), page()], token_budget=12), encoded_images=encoded)
+    with pytest.raises(ValueError, match="image 1 is none of its 1"):
+        model(**make_inputs([page(), page(seed=2)], token_budget=12), encoded_images=encoded)
     cached = {"past_key_values": model(**inputs, use_cache=True).past_key_values}
-    two = make_inputs([page(), page()], "and now, of both?", token_budget=12)
+    two = make_inputs([page(), page(seed=2)], "and now, of both?", token_budget=12)
     for run in (model, model.generate, model.allocate):
         with pytest.raises(ValueError, match="is a list; pass what encode_images"):
             run(**inputs, encoded_images=[encoded])
     for run in (model, model.generate):
         with pytest.raises(ValueError, match="shows no image"):
             run(input_ids=inputs["input_ids"][:, -4:], encoded_images=encoded)
-    with pytest.raises(ValueError, match="holds 1 pictures, but the prompt shows 2"):
+    with pytest.raises(ValueError, match="the cache has 1 rows"):
         model.generate(**two, **cached, encoded_images=encoded)
     with pytest.raises(ValueError, match="image_token_counts is missing"):
         model.allocate(encoded_images=encoded)
