@@ -13,6 +13,7 @@ from training.curriculum import STAGES
 from training.data import DataError, WorldSource, load_examples
 from training.data.table_lookups import words_of
 from training.tokenizer import build_tokenizer
+from training.world.beside import sentence, with_sentences
 from training.world.wordings import (
     AROUND,
     INSTRUCTIONS,
@@ -144,3 +145,57 @@ def test_a_wrong_value_is_refused(small):
     for spec in ("world?reworded=2", f"wikitables:{small}?reworded=maybe"):
         with pytest.raises(DataError, match=r"reworded='.*' is neither yes nor no"):
             load_examples(spec)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("asked", ["What is the total?", "the due date please", "Name the red shape."])
+def test_sentences_stand_beside_what_is_asked(split, asked):
+    made = [with_sentences(asked, split, Random(seed)) for seed in range(300)]
+    inside = asked.rstrip("?.")
+    places = [one.index(inside) for one in made]
+    behind = [len(one) - place - len(inside) > 1 for one, place in zip(made, places, strict=True)]
+    for told in (places, behind):  # on either side
+        assert 0 < sum(map(bool, told)) < len(made)
+    for one in made:
+        rest = one.replace(inside, "", 1)
+        assert len(rest) > 2
+        assert rest.count("?") <= 1  # what stands beside it asks nothing
+        assert "{" not in one
+    assert len({*made}) > 250
+
+
+def test_sentences_beside_held_out_questions_are_their_own():
+    train, held_out = ({sentence(split, Random(seed)) for seed in range(5000)} for split in SPLITS)
+    assert not train & held_out
+    assert min(len(train), len(held_out)) > 150
+
+
+@pytest.mark.parametrize(
+    "spec", ["world?grids=12x12{}", "wikitables:{path}?page=12x16{}", "documents:{path}?pages=40{}"]
+)
+def test_a_share_of_the_questions_has_sentences_beside_them(small, spec):
+    def load(percent):
+        more = f"&beside={percent}" if percent else ""
+        return load_examples(spec.format(more, path=small), "train", 3, 60)
+
+    plain, some, all_of_them = map(load, (0, 40, 100))
+    for one in (some, all_of_them):
+        assert [replace(a, question="") for a in one] == [replace(b, question="") for b in plain]
+    assert all(len(a.question) > len(b.question) for a, b in zip(all_of_them, plain, strict=True))
+    longer = sum(a.question != b.question for a, b in zip(some, plain, strict=True)) / len(plain)
+    assert 0.2 < longer < 0.6
+    assert [a.question for a in load(40)] == [a.question for a in some]
+
+
+def test_the_endless_world_has_sentences_beside_its_questions():
+    plain, beside = (WorldSource(7, "train", questions=3, beside=percent) for percent in (0, 100))
+    for number in range(12):
+        for one, other in zip(plain.page(number), beside.page(number), strict=True):
+            assert other.question != one.question
+            assert one.question.rstrip("?.").lower() in other.question.lower()
+
+
+@pytest.mark.parametrize("value", ["0", "101", "half"])
+def test_no_share_of_the_questions_is_refused(value):
+    with pytest.raises(DataError, match=f"beside='?{value}'? is no"):
+        load_examples(f"world?beside={value}", "train", 3, 4)

@@ -6,6 +6,7 @@ from random import Random
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
+from training.data.beside import put_beside
 from training.data.check import DataError
 from training.data.documents import load_documents
 from training.data.examples import Examples
@@ -18,17 +19,19 @@ from training.world import SPLITS
 ALLOWED = """\
   world                        all kinds of pages of the drawn world
   world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page,
-                               &find=12 asks besides where up to 12 of its texts stand, &reworded=1 in further wordings
+                               &find=12 asks besides where up to 12 of its texts stand, &reworded=1 in further wordings,
+                               &beside=50 puts other sentences beside 50 percent of the questions
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
-                               &varied=1 draws pages that differ in more; &reworded=1 asks in further wordings;
+                               &varied=1 draws pages that differ in more; &reworded=1 asks in further wordings; &beside=50
+                               puts other sentences beside 50 percent of the questions;
                                &lookups=2 how many pages of a table ask look-ups; &max_rows, &max_columns, &crop=0
                                leave large tables out
   documents:PATH               everyday pages (bills, lists, settings, messages) with made-up texts and some of these tables;
                                ?page=12x16&pages=1000&questions=8; &varied=1 has values above, below and before their
-                               labels and larger, capitals, and further wordings
+                               labels and larger, capitals, and further wordings; &beside=50 as above
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&context=..&family=.."""
 _KINDS = ("world", "wikitables", "documents", "hub")
@@ -139,6 +142,7 @@ class WorldSpec(NamedTuple):
     questions: int
     find: int
     reworded: bool
+    beside: int
 
 
 def world_spec(spec: str) -> WorldSpec | None:
@@ -148,13 +152,14 @@ def world_spec(spec: str) -> WorldSpec | None:
     kind, _, names = place.partition(":")
     if kind != "world" or Path(spec).is_dir():
         return None
-    _only(options, ("grids", "questions", "find", "reworded"))
+    _only(options, ("grids", "questions", "find", "reworded", "beside"))
     return WorldSpec(
         tuple(name.strip() for name in names.split(",") if name.strip()),
         tuple(_pair("grids", text) for text in options["grids"].split(",")) if "grids" in options else GRIDS,
         _number("questions", options["questions"]) if "questions" in options else 0,
         _number("find", options["find"]) if "find" in options else 0,
         _flag("reworded", options.get("reworded", "0")),
+        _percent(options),
     )
 
 
@@ -181,6 +186,7 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
             "crop",
             "max_rows",
             "max_columns",
+            "beside",
         ),
     )
     counts = ("lookups", "together", "find", "reason", "max_rows", "max_columns")
@@ -191,19 +197,21 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
         if name in options:
             chosen[name] = _flag(name, options[name])
     questions = options.get("questions", "both")
-    return load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
+    found = load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
+    return put_beside(found, _percent(options), split)
 
 
 def _documents(
     place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool
 ) -> Examples:
-    _only(options, ("page", "pages", "questions", "varied"))
+    _only(options, ("page", "pages", "questions", "varied", "beside"))
     chosen = {name: _number(name, options[name]) for name in ("pages", "questions") if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
     if "varied" in options:
         chosen["varied"] = _flag("varied", options["varied"])
-    return load_documents(place, split, seed, limit=limit, skip_bad=skip_bad, **chosen)
+    found = load_documents(place, split, seed, limit=limit, skip_bad=skip_bad, **chosen)
+    return put_beside(found, _percent(options), split)
 
 
 def _options(text: str) -> tuple[str, dict[str, str]]:
@@ -233,6 +241,13 @@ def _flag(name: str, text: str) -> bool:
     if text.lower() not in _FLAGS:
         raise DataError(f"{name}={text!r} is neither yes nor no; give 1 or 0")
     return _FLAGS[text.lower()]
+
+
+def _percent(options: dict[str, str]) -> int:
+    percent = _number("beside", options["beside"]) if "beside" in options else 0
+    if percent > 100:
+        raise DataError(f"beside={percent} is no percentage; give a whole number from 1 to 100")
+    return percent
 
 
 def _number(name: str, text: str) -> int:

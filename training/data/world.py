@@ -8,6 +8,7 @@ from random import Random
 from PIL import Image
 
 from training import world
+from training.data.beside import put_beside
 from training.data.check import near_name
 from training.data.examples import Example, Examples
 from training.data.table_lookups import FIND_QUESTIONS, words_of
@@ -95,6 +96,7 @@ def world_examples(
     questions: int | None = 1,
     find: int = 0,
     reworded: bool = False,
+    beside: int = 0,
 ) -> Examples:
     """The examples of `pages` pages, spread evenly over every pair of kind and grid; pictures are drawn when opened.
 
@@ -106,6 +108,7 @@ def world_examples(
         questions: at most so many of a page, in the page's own random order; None takes all.
         find: how many texts of a page it is asked for besides, where they stand.
         reworded: asked in more wordings than the world draws; those of a split are its own.
+        beside: percent of the questions that have other sentences beside them, a split's own too.
 
     Raises:
         ValueError: an unknown kind or split, a grid that is too small to write on, or no page.
@@ -122,7 +125,7 @@ def world_examples(
         found = [_example(page, question, arguments, place) for place, question in enumerate(asked)]
         found += _finds(page, find, arguments)
         examples += _reworded(found, split) if reworded else found
-    return Examples(examples)
+    return put_beside(examples, beside, split)
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ class WorldSource:
     """The world as an endless row of examples: kind, grid, page and question are drawn from the seed and the index.
 
     `questions` examples in a row show the same page and ask something else each, as far as the page has as many; the last of
-    them where up to `find` of its texts stand. With `reworded` all of it is asked in more wordings than the world draws.
+    them where up to `find` of its texts stand. With `reworded` all of it is asked in more wordings than the world draws, and
+    `beside` percent of it have other sentences beside them.
     """
 
     seed: int = 0
@@ -140,6 +144,7 @@ class WorldSource:
     questions: int = 1
     find: int = 0
     reworded: bool = False
+    beside: int = 0
 
     def __post_init__(self):
         kinds_of(self.kinds)
@@ -155,7 +160,7 @@ class WorldSource:
         page, arguments, asked = self._drawn(number)
         examples = [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
         examples = (examples + _finds(page, self.find, arguments))[: self.questions]
-        return _reworded(examples, self.split) if self.reworded else examples
+        return put_beside(_reworded(examples, self.split) if self.reworded else examples, self.beside, self.split)
 
     def _drawn(self, number: int) -> tuple[Page, tuple, list[int]]:
         # a page, what it is drawn from, and which of its questions are asked
