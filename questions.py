@@ -46,6 +46,16 @@ _OPTION = re.compile(
 )
 _OPTIONS = re.compile(r"(?:^|(?<=\s))(?:options|choices)\s*:\s*\Z", re.IGNORECASE)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# What a question before options has that leaves it to them to say what is asked: "Which of the following is on the page?"
+_NAMES_NOTHING = frozenset((
+    "which", "what", "one", "of", "the", "following", "these", "those", "below", "options", "option", "choices", "choice",
+    "answers", "answer", "statements", "statement", "words", "word", "texts", "text", "values", "value", "names", "name",
+    "numbers", "number", "items", "item", "is", "are", "was", "were", "do", "does", "can", "could", "be", "you", "see", "seen",
+    "find", "found", "read", "appear", "appears", "occur", "occurs", "show", "shown", "shows", "stand", "stands", "given",
+    "written", "mentioned", "listed", "visible", "present", "contain", "contained", "contains", "there", "here", "on", "in",
+    "by", "to", "this", "that", "page", "picture", "image", "photo", "document", "screenshot", "true", "correct", "right",
+    "not", "a", "an", "it", "according", "based",
+))  # fmt: skip
 # Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.
 _AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019")
 _BRACKETS = ("( )", "[ ]")
@@ -111,7 +121,7 @@ def _between(found: re.Match) -> str:
 def _asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from and marks around words, which make other
     tokens of them."""
-    question = _without_context(_ASKED.sub("", _without_options(_without_instruction(question))))
+    question = _without_context(_without_options(_without_instruction(_ASKED.sub("", question))))
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
     return " ".join(question.split())
@@ -144,7 +154,8 @@ def _without_instruction(question: str) -> str:
 
 
 def _without_options(question: str) -> str:
-    """Without the options that end it, which are some where a question or "Options:" stands before them."""
+    """Without the options that end it, which are some where a question or "Options:" stands before them. Where that names nothing,
+    they say what is asked, and are read alone."""
     found = list(_OPTION.finditer(question))[-len(_LETTERS) :]
     if not found or "\n" in question[found[-1].end() :].strip():  # more is said behind them
         return question
@@ -155,7 +166,11 @@ def _without_options(question: str) -> str:
             before = question[: first.start()].rstrip()
             asked = _without_instruction(_OPTIONS.sub("", before).rstrip())
             people = len(letters) == 2 and any(option[3] for option in found[number:])  # A. Smith and B. Jones
-            return asked if asked and (asked != before or (asked.endswith(_ENDS) and not people)) else question
+            if not asked or (asked == before and (people or not asked.endswith(_ENDS))):
+                return question
+            if _NAMES_NOTHING.issuperset(_WORD.findall(asked.lower())):
+                return _OPTION.sub(" or ", question[first.start() :]).removeprefix(" or ")
+            return asked
     return question
 
 

@@ -357,26 +357,26 @@ def test_only_marks_in_pairs_around_words_are_left_out(processor, said, asked):
 @pytest.mark.parametrize(
     ("said", "asked"),
     [
-        ("Which is it?\nA. red\nB. blue\nAnswer with the option's letter.", "Which is it?"),
-        ("Which is it?\nOptions:\n(A) red\n(B) blue", "Which is it?"),
-        ("Which is it? (A) red (B) dark blue (C) a.", "Which is it?"),
-        ("Which is it?\na) red\nb) blue\nc) green\nAnswer:", "Which is it?"),
+        ("Which colour is it?\nA. red\nB. blue\nAnswer with the option's letter.", "Which colour is it?"),
+        ("Which colour is it?\nOptions:\n(A) red\n(B) blue", "Which colour is it?"),
+        ("Which colour is it? (A) red (B) dark blue (C) a.", "Which colour is it?"),
+        ("Which colour is it?\na) red\nb) blue\nc) green\nAnswer:", "Which colour is it?"),
         ("Name the colour.\nChoices:\nA: red\nB: blue", "Name the colour."),
-        ("Which is it?\nA.red\nB.blue", "Which is it?"),
-        ("Which is it? A. red B. dark blue C. green\nAnswer with the option's letter.", "Which is it?"),
-        ("Which is it? Options: A. red B. dark blue", "Which is it?"),
+        ("Which colour is it?\nA.red\nB.blue", "Which colour is it?"),
+        ("Which colour is it? A. red B. dark blue C. green\nAnswer with the option's letter.", "Which colour is it?"),
+        ("Which colour is it? Options: A. red B. dark blue", "Which colour is it?"),
         ("What do these two earn? A. Smith, B. Jones", None),
         ("Who is A. B. Smith?", None),
         ("Is it by A. Smith or by B. Jones?", None),
         ("Is it by A. Smith? Or signed by A. Smith and B. Jones", None),
-        ("Which is it?\nA. red", None),  # one is no choice
-        ("Which is it?\nB. red\nC. blue", None),
+        ("Which colour is it?\nA. red", None),  # one is no choice
+        ("Which colour is it?\nB. red\nC. blue", None),
         ("Read them:\nA. What is the tax?\nB. What is the total?", None),
         ("Extract the following fields:\na) invoice number\nb) date", None),  # asked for, not chosen from
         ("Find these people.\nA. Smith\nB. Jones", None),
         ("Is f (a) smooth and (b) even", "Is f a smooth and b even"),
-        ("Which is it?\nA. red\nB. blue\nAlso tell me the number behind it.", None),
-        ("Which is it? Answer with the option's letter.\nA. red\nB. blue", "Which is it?"),
+        ("Which colour is it?\nA. red\nB. blue\nAlso tell me the number behind it.", None),
+        ("Which colour is it? Answer with the option's letter.\nA. red\nB. blue", "Which colour is it?"),
         ("Name it. Think.\nOptions:\nA. red\nB. blue\nAnswer briefly.", "Name it. Think."),
         ("A. red\nB. blue", None),  # nothing else is asked
     ],
@@ -384,6 +384,20 @@ def test_only_marks_in_pairs_around_words_are_left_out(processor, said, asked):
 def test_options_of_multiple_choice_are_no_part_of_the_question(processor, page, said, asked):
     """They name what the page does not show as often as what it shows."""
     assert read_of(processor, page, said) == (said.replace("\n", " ") if asked is None else asked)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Which of the following is on the page?\nA. the total\nB. a date\nC. 12:30", "the total or a date or 12:30"),
+        ("What is shown? (A) a red cat (B) dogs\nAnswer with the option's letter.", "a red cat or dogs"),
+        ("Question: Which one?\nOptions: A. red B. blue", "red or blue"),
+        ("Which of these is the total?\nA. 5\nB. 7", "Which of these is the total?"),
+        ("Which of the following is on the page?", None),
+    ],
+)
+def test_options_are_the_question_where_nothing_else_is_named(processor, page, said, asked):
+    assert read_of(processor, page, said) == (said if asked is None else asked)
 
 
 def test_blank_lines_cost_no_time(processor):
