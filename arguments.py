@@ -37,14 +37,14 @@ def refuse_misspelt_dials(names):
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
 
 
-def refuse_halves(text):
-    """Raises ValueError where a text holds a lone surrogate, as JSON may: no tokenizer reads it."""
+def refuse_halves(text, name: str = "text"):
+    """Raises ValueError where `text`, or one of several, holds a lone surrogate, as JSON may: no tokenizer reads it."""
     for each in text if isinstance(text, list | tuple) else [text]:
         try:
             str(each).encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"text holds half of a character (a lone surrogate, {error.object[error.start]!r}); take it out"
+                f"{name} holds half of a character (a lone surrogate, {error.object[error.start]!r}); take it out"
             ) from None
 
 

@@ -21,7 +21,7 @@ from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_toke
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
 from .picture import open_picture, square
-from .questions import questions_of
+from .questions import given_questions, questions_of
 from .texture import pixel_canvas
 
 logger = logging.get_logger(__name__)
@@ -151,7 +151,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             output["video_processor"] = {"video_processor_type": "Qwen3VLVideoProcessor"} | settings
         return output
 
-    def __call__(self, images=None, text=None, videos=None, token_budget=None, **kwargs):
+    def __call__(self, images=None, text=None, videos=None, token_budget=None, question=None, **kwargs):
         """Qwen3-VL's inputs with K placeholders per image, and what choosing K cells needs.
 
         Args:
@@ -159,22 +159,26 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             token_budget: tokens per image: a whole number >= 1; a mode name, "tiny" 64, "small" 100, "base" 256 or
                 "large" 400; "auto", decided from the image's own information and the question; "full"; `None` for the
                 processor's default; or one entry per image, in a list, tuple or 1-D tensor or array.
+            question: the text that chooses, where it is not the one that the prompt asks (see `question_turn`); one text for all
+                images, or a list with one per image. The language model reads the prompt alone.
 
         Returns:
             `BatchFeature` with, beside Qwen3-VL's own entries: `texture_images` (images, 3, S, S) uint8, `query_input_ids` and
             `query_attention_mask` (images, Tq), `image_token_counts` (images,). Text alone has none of these.
 
         Raises:
-            ValueError: a budget, a picture or the number of placeholders is not what it must be; the message says what.
+            ValueError: a budget, a question, a picture or the number of placeholders is not what it must be; the message says what.
         """
         self._check_dials()
         refuse_misspelt_dials(kwargs)
         refuse_late(kwargs)
         refuse_halves(text)
+        refuse_halves(question, "question")
         token_budget = as_entries(token_budget)
         images = None if is_empty(images) else images
         if images is None:  # refused where no image is there to meet it, too
             check_token_budget(token_budget, 0 if isinstance(token_budget, list) else 1)
+            given_questions("" if question is None else question, 0)
         videos = None if is_empty(videos) else videos
         if videos is not None and "video_processor" not in self.get_attributes():
             raise ImportError("videos need torchvision, which is not installed; run: pip install torchvision")
@@ -187,7 +191,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             data_format = of_images("input_data_format", None)
             images = open_picture(images, data_format, keep_arrays=not rescale)
         questions = []
-        if text is not None and images is not None:
+        if question is not None and images is not None:
+            questions = given_questions(question, len(make_flat_list_of_images(images)))
+        elif text is not None and images is not None:
             sanitized = bool(kwargs.get("sanitize_control_tokens"))
             questions = questions_of(text, self.image_token, self.question_turn, sanitized)
         text_kwargs = {name: setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
@@ -202,11 +208,12 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         nested = dict(kwargs.get("processor_kwargs") or {})
         if nested:
             kwargs["processor_kwargs"] = nested  # a copy, into which transformers writes
-        if nested.get("token_budget") is not None and kwargs.get("token_budget") is not None:
-            raise ValueError(
-                f"token_budget came as {kwargs['token_budget']!r} and in processor_kwargs as {nested['token_budget']!r}; pass it "
-                "in processor_kwargs alone"
-            )
+        for name in ("token_budget", "question"):
+            if nested.get(name) is not None and kwargs.get(name) is not None:
+                raise ValueError(
+                    f"{name} came as {kwargs[name]!r} and in processor_kwargs as {nested[name]!r}; pass it in processor_kwargs "
+                    "alone"
+                )
         # Before 5.22, transformers forgets processor_kwargs, a budget among them, beside one that is passed flat: so all are.
         if nested and not hasattr(super(), "_prepare_processor_kwargs"):
             named = inspect.signature(super().apply_chat_template).parameters

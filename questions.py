@@ -108,6 +108,27 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
     return questions
 
 
+def given_questions(question, images: int) -> list[str]:
+    """The question of each of `images` images, from what a caller gives in place of what the prompt says.
+
+    Args:
+        question: one text for all images, or a list or tuple with one text per image; "" asks nothing.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    several = isinstance(question, list | tuple)
+    each = list(question) if several else [question]
+    for one in each:
+        if not isinstance(one, str):
+            raise ValueError(
+                f"question has {one!r}; pass a text, or a list with one text per image, or leave it out: it is read off the prompt"
+            )
+    if several and len(each) != images:
+        raise ValueError(f"question has {len(each)} texts for {images} images; pass one per image, or one for all")
+    return [_in_one_line(one) for one in (each if several else each * images)]
+
+
 def _plain(body: str) -> str:
     return _SPECIAL.sub(_between, _NUMBERED.sub("", body)).strip()
 
@@ -121,7 +142,10 @@ def _between(found: re.Match) -> str:
 def _asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from and marks around words, which make other
     tokens of them."""
-    question = _without_context(_without_options(_without_instruction(_ASKED.sub("", question))))
+    return _in_one_line(_without_context(_without_options(_without_instruction(_ASKED.sub("", question)))))
+
+
+def _in_one_line(question: str) -> str:
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
     return " ".join(question.split())

@@ -400,6 +400,50 @@ def test_options_are_the_question_where_nothing_else_is_named(processor, page, s
     assert read_of(processor, page, said) == (said if asked is None else asked)
 
 
+@pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
+def test_a_call_says_which_question_chooses(nested, processor, page, chat):
+    told = {"token_budget": 9, "question": "the **total**\nof it"}
+    told = {"processor_kwargs": told} if nested else told
+    options = {"tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    found = processor.apply_chat_template(chat(page(), "Guess."), **options, **told)
+    plain = processor.apply_chat_template(chat(page(), "Guess."), processor_kwargs={"token_budget": 9}, **options)
+    asked = processor.apply_chat_template(chat(page(), "the total of it"), **options)
+    assert torch.equal(found["query_input_ids"], asked["query_input_ids"])
+    assert torch.equal(found["input_ids"], plain["input_ids"])  # the language model is asked what the prompt asks
+
+
+def test_each_image_may_have_a_question_of_its_own(processor, page):
+    text = f"<|im_start|>user\n{IMAGE}{IMAGE}What differs?<|im_end|>\n"
+    found = processor(images=[page(), page()], text=text, question=["the date", ""], return_tensors="pt")
+    asked = [
+        ids[mask.bool()] for ids, mask in zip(found["query_input_ids"], found["query_attention_mask"], strict=True)
+    ]
+    assert [processor.decode(ids) for ids in asked] == ["the date", ""]
+    assert processor(text="No image.", question="the date")["input_ids"]  # as with a budget
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (5, "question has 5; pass a text"),
+        ([None], "question has None; pass a text"),
+        (["a", "b"], "question has 2 texts for 1 images"),
+        ([], "question has 0 texts for 1 images"),
+        ("\ud800", "question holds half of a character"),
+    ],
+)
+def test_what_is_no_question_is_refused(processor, page, question, said):
+    with pytest.raises(ValueError, match=said):
+        processor(images=page(), text=IMAGE, question=question, return_tensors="pt")
+
+
+def test_a_question_named_twice_is_refused(processor, page, chat):
+    with pytest.raises(ValueError, match="question came as 'a' and in processor_kwargs as 'b'"):
+        processor.apply_chat_template(
+            chat(page(), "Guess."), tokenize=True, question="a", processor_kwargs={"question": "b"}
+        )
+
+
 def test_blank_lines_cost_no_time(processor):
     """They had cost the third power of their number."""
     start = time.process_time()
