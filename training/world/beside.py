@@ -1,4 +1,4 @@
-"""What people write beside a question: sentences that ask nothing, before it or behind it.
+"""What people write beside a question: sentences that ask for nothing on the page, before it or behind it.
 
 Those of the held-out split have other frames and other words than those of training.
 """
@@ -73,13 +73,22 @@ _FRAMES = {
         "If the {n} is {a}, we go {w}.", "My {p} wrote a {n} about a {m}.", "I have to go {w} soon.",
         "Nobody knows where the {n} is.", "We talked about the {n} {t}, and about the {m}.", "It should be somewhere on it.",
         "I only need one thing.", "It is the same every year.", "They said that the {n} would be {a}.",
-        "I am {d}, and my {p} is {d} too.",
+        "I am {d}, and my {p} is {d} too.", "Write it in capitals.", "Describe how you came to it.",
+        "Copy it letter by letter.", "Give its coordinates as well.", "Reply in German.", "Say how sure you are.",
+        "Format the reply as YAML.", "Do not guess.", "Be precise.", "Mention the line that it stands in.",
+        "Keep the spelling as it is.", "Use no more than five words.", "Say none if it is missing.",
+        "You are a careful reader of pages.", "Use nothing but the picture.", "Study it first.", "Below is a task.",
+        "Here is something about the {n} and the {m}.", "Rules: be short, and do not make anything up.", "Task: read a page.",
+        "Act as my {p}.", "Imagine that you are a {p}.", "Reply to what is asked.", "Write one line.",
+        "I will check what you say.", "The reply goes to my {p}, who is {d}.",
     ),
     "held_out": (
         "Right now I'm busy {d}.", "A {n} fell on my {m} {t}.", "My {p} keeps asking.", "Greetings from my {p}.",
         "We had a {a} {n}.", "After that I must hurry {w}.", "Attached is something that I photographed {t}.",
         "The {p} told us that every {n} is {a}.", "I'd be grateful.", "That is all I want to know.", "My {p} took the {n} {w}.",
-        "I have no idea what to do with this.",
+        "I have no idea what to do with this.", "Do it in French.", "Put your reply between two stars.",
+        "You are a clerk who reads pages all day.", "Work through this.", "Keep to what can be seen.",
+        "Note how certain this is.",
     ),
 }  # fmt: skip
 _COUNTS = (1, 1, 1, 2, 2, 3, 4)
@@ -87,7 +96,7 @@ _PLACE = re.compile(r"\{(\w)\}")
 
 
 def sentence(split: str, random: Random) -> str:
-    """A sentence that asks nothing, of a split's frames and words."""
+    """A sentence that asks for nothing on the page, of a split's frames and words."""
     named = {"m": "n"}  # a second thing
     return _PLACE.sub(
         lambda place: random.choice(_WORDS[split][named.get(place[1], place[1])]), random.choice(_FRAMES[split])
