@@ -148,7 +148,9 @@ def _asked(question: str) -> str:
 def _in_one_line(question: str) -> str:
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
-    return " ".join(question.split())
+    question = " ".join(question.split())
+    # in capitals words are other tokens than those of most pages, and those of some
+    return f"{question.capitalize()} {question}" if question.isupper() and " " in question else question
 
 
 def _without_context(question: str) -> str:

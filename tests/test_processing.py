@@ -400,6 +400,20 @@ def test_options_are_the_question_where_nothing_else_is_named(processor, page, s
     assert read_of(processor, page, said) == (said if asked is None else asked)
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("WHAT IS THE TOTAL OF AB12?", "What is the total of ab12? WHAT IS THE TOTAL OF AB12?"),
+        ("H\u00d6HE\nDES TURMS?", "H\u00f6he des turms? H\u00d6HE DES TURMS?"),
+        ("What is the TOTAL of it?", None),
+        ("IBAN", None),
+        ("12 + 12 = ?", None),
+    ],
+)
+def test_a_question_in_capitals_is_read_in_small_letters_too(processor, page, said, asked):
+    assert read_of(processor, page, said) == (said if asked is None else asked)
+
+
 @pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
 def test_a_call_says_which_question_chooses(nested, processor, page, chat):
     told = {"token_budget": 9, "question": "the **total**\nof it"}
