@@ -94,7 +94,7 @@ def _mentioned(table: Table, question: str, answer: TableCell) -> tuple[TableCel
     return tuple(found[:8])
 
 
-def _context(task: Task, question: str, drawn: Collection[TableCell]) -> set[TableCell]:
+def context_of(task: Task, question: str, drawn: Collection[TableCell]) -> set[TableCell]:
     """The drawn cells and headers that a written question names."""
     named = {cell for cell in drawn if _named(question, task.text(*cell), 2 if cell[0] < 0 else 4)}
     return named - {task.answer}
@@ -171,7 +171,7 @@ def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example
     if isinstance(asked, Lookup):
         every = [(LOOKUP, words.lookup(asked), (asked.answer,), asked.context)]
     else:
-        every = [(HUMAN, words.plain(asked), (task.answer,), _context(task, asked, whole))]
+        every = [(HUMAN, words.plain(asked), (task.answer,), context_of(task, asked, whole))]
     readable = {cell for cell in whole if covers(style.font, task.text(*cell))}
     if drawing.options.together > 1:
         choice = Random(stable_hash(f"further {drawing.seed}"))

@@ -1,0 +1,53 @@
+"""Pages of training drawn by a browser: what is marked is ink, and all that is asked can be loaded."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from demo.browser import open_browser
+from dev import browser_training
+from tests.small_archive import archive_files, tar_of
+from training.data import by_picture, load_examples
+
+
+def draw(tmp_path, monkeypatch, name: str):
+    try:
+        with open_browser():
+            pass
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    out = tmp_path / name
+    tables = tmp_path / "tables.tgz"
+    folder = tmp_path if tables.exists() else tar_of(tmp_path, archive_files(40))
+    arguments = ["--tables", str(folder), "--out", str(out), "--pages", "10", "--size", "192", "256", "--seed", "4"]
+    monkeypatch.setattr(sys, "argv", ["browser_training", *arguments])
+    browser_training.main()
+    return load_examples(str(out), "train")
+
+
+def test_what_is_marked_is_ink_and_a_seed_draws_the_same(tmp_path, monkeypatch, capsys):
+    examples, again = (draw(tmp_path, monkeypatch, name) for name in ("pages", "again"))
+    pages = by_picture(examples)
+    assert capsys.readouterr().out.startswith(f"{len(examples)} questions about 10 pages")
+    assert len(pages) == 10
+    families = {example.family.partition("_")[0] for example in examples}
+    assert families == {"document", "table"}
+    for example in examples:
+        grey = np.asarray(example.image.convert("L"), dtype=int)
+        assert example.evidence
+        for left, top, right, bottom in (*example.evidence, *example.context):
+            assert 0 <= left < right <= 256
+            assert 0 <= top < bottom <= 192
+            assert np.ptp(grey[int(top) : int(bottom), int(left) : int(right)]) > 40
+    assert [(a.question, a.evidence) for a in again] == [(b.question, b.evidence) for b in examples]
+    with pytest.raises(SystemExit):
+        draw(tmp_path, monkeypatch, "pages")
+
+
+def test_look_ups_name_what_is_marked_as_context(tmp_path, monkeypatch):
+    looked_up = [one for one in draw(tmp_path, monkeypatch, "pages") if one.family == "table_lookup"]
+    assert looked_up
+    for one in looked_up:  # the value that names the row, and two headers
+        assert len(one.context) >= 3
+        assert not {*one.context} & {*one.evidence}
