@@ -44,7 +44,7 @@ SHELL = ("bash", "sh")
 COMMANDS = ("make ", "python ", "accelerate ", "pip ")  # what an untagged fence of commands begins with
 
 # What every page may take for granted, beside the names that `given` makes: folder, image, messages, model, processor, inputs
-# and inputs_of_another_question; and, in the folder where it runs, my.png, page.png, my_pages, my_test_pages and
+# and inputs_of_other_questions; and, in the folder where it runs, my.png, page.png, my_pages, my_test_pages and
 # runs/mine/allocator.safetensors.
 PRELUDE = """
 import torch
@@ -168,7 +168,7 @@ def given(place, folder, checkpoint, make_inputs, chat):
         "model": model,
         "processor": ARRCOCProcessor.from_pretrained(checkpoint),
         "inputs": make_inputs(image, token_budget=36),
-        "inputs_of_another_question": make_inputs(image, "what is the date?", token_budget=36),
+        "inputs_of_other_questions": make_inputs([image, image], ["the date?", "who signed it?"], token_budget=36),
     }
     exec(PRELUDE, names)
     return names
