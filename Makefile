@@ -49,7 +49,7 @@ app-test: browser $(VENV)/.app $(VENV)/.dev
 	$(PIP) 'playwright>=1.50'
 	$(HAS_BROWSER) || $(BIN)/playwright install --with-deps chromium \
 	    || echo 'no browser to be had: its tests are skipped'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py tests/test_browser_training.py
 
 docs-test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
