@@ -16,13 +16,14 @@ from pathlib import Path
 from random import Random
 
 from demo.browser import open_browser
-from training.data.document_content import Block, Content, Text
+from training.data.document_content import Block, Text
 from training.data.document_variety import varied
 from training.data.document_writing import make_content, phrases_of
+from training.data.documents import stands_once
 from training.data.table_archive import Archive, Table, read_archive
 from training.data.table_lookups import further_lookups, lookup_task, words_of
 from training.data.table_page import Task
-from training.data.tables import context_of, human_task
+from training.data.tables import HUMAN, LOOKUP, context_of, human_task
 from training.world.fonts import TRAIN_FONTS, load_font
 
 _ASKED = 12  # questions of a page at most
@@ -117,7 +118,7 @@ def _block(block: Block, names: dict[Text, int], random: Random) -> str:
 
 def document(page, archive_tables: Sequence[Table], phrases: Sequence[str], random: Random) -> list[dict]:
     """Shows an everyday page, and returns what is asked of it; nothing where it does not fit."""
-    content: Content = make_content(random, archive_tables, phrases, random.randint(3, 18))
+    content = make_content(random, archive_tables, phrases, random.randint(3, 18))
     content = varied(content, phrases, random, "train")
     texts = [*([content.title] if content.title else []), *(text for line in content.lines for text in line)]
     names = {text: number for number, text in enumerate(texts)}
@@ -127,8 +128,7 @@ def document(page, archive_tables: Sequence[Table], phrases: Sequence[str], rand
         return []
     shown, found = [words_of(text.text) for text in texts], []
     for one in random.sample(content.questions, len(content.questions)):
-        # what is named stands once, also within others, and so does what nothing names
-        if all(sum(words_of(text.text) in other for other in shown) == 1 for text in one.named or (one.answer,)):
+        if stands_once(one, shown):
             answer, named = _boxes(page, [names[one.answer]]), _boxes(page, [names[text] for text in one.named])
             found.append(_line(one.question, one.answer.text, answer, named, content.family))
     return found[:_ASKED]
@@ -142,8 +142,9 @@ def _line(question: str, answer: str, evidence: list, context: list, family: str
     return {"question": question, "answers": [answer], "evidence": evidence, "context": context, "family": family}
 
 
-def table(page, task: Task, question: str, context: set, random: Random) -> list[dict]:
-    """Shows part of a table with what `task` needs, and returns its question and look-ups; nothing where it does not fit."""
+def table(page, task: Task, question: str, context: set, family: str, random: Random) -> list[dict]:
+    """Shows part of a table with what `task` needs, and returns its question, of `family`, and look-ups; nothing where it does not
+    fit."""
     needs = (task.answer, *task.needed, *task.mentioned)
     columns = list(dict.fromkeys(column for _, column in needs))
     others = [column for column in range(len(task.header)) if column not in columns]
@@ -168,10 +169,10 @@ def table(page, task: Task, question: str, context: set, random: Random) -> list
     def boxes(cells) -> list[list[int]]:
         return _boxes(page, [f"{row},{column}" for row, column in sorted(cells)])
 
-    found = [_line(question, task.text(*task.answer), boxes([task.answer]), boxes(context & drawn), "table_human")]
+    found = [_line(question, task.text(*task.answer), boxes([task.answer]), boxes(context & drawn), family)]
     for one in further_lookups(task, drawn, _ASKED - 1, random):
         answer = task.text(*one.answer)
-        found.append(_line(one.question, answer, boxes([one.answer]), boxes(one.context), "table_lookup"))
+        found.append(_line(one.question, answer, boxes([one.answer]), boxes(one.context), LOOKUP))
     return found
 
 
@@ -179,9 +180,9 @@ def _cell(task: Task, row: int, column: int) -> str:
     return f'<span data-text="{row},{column}">{escape(task.text(row, column))}</span>'
 
 
-def tasks(archive: Archive, random: Random) -> Iterator[tuple[Task, str, set]]:
-    """Endlessly, a question about a table of training, what a page for it shows, and the cells that the question names: three of
-    four are people's, the others look-ups."""
+def tasks(archive: Archive, random: Random) -> Iterator[tuple[Task, str, set, str]]:
+    """Endlessly, what a page for a question about a table of training shows, the question, the cells that it names, and its family:
+    three of four are people's, the others look-ups."""
     trained = {context: table for context, table in archive.tables.items() if table.split == "train"}
     asked = [one for one in archive.questions if one.context in trained]
     while True:
@@ -190,9 +191,9 @@ def tasks(archive: Archive, random: Random) -> Iterator[tuple[Task, str, set]]:
             task = human_task(trained[one.context], one)
             if task is not None:
                 cells = {(row, column) for row in range(-1, len(task.rows)) for column in range(len(task.header))}
-                yield task, one.question, context_of(task, one.question, cells)
+                yield task, one.question, context_of(task, one.question, cells), HUMAN
         elif (found := lookup_task(trained[one.context], random)) is not None:
-            yield found[1], found[0].question, found[0].context
+            yield found[1], found[0].question, found[0].context, LOOKUP
 
 
 def main() -> None:

@@ -436,6 +436,36 @@ def test_images_encoded_once_meet_the_allocator_as_it_is_now(tiny_config, new_mo
     assert torch.equal(model.allocate(**rest, encoded_images=encoded)[0].relevance, expected.relevance)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("mode", [{}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}], ids=str)
+def test_images_encoded_once_are_asked_in_any_order_and_as_often_as_wanted(mode, tiny_model, make_inputs, page, report):
+    model, pictures = tiny_model(), [page(), page(160, 64, seed=2), page(seed=3)]
+    encoded = model.encode_images(**make_inputs(pictures, token_budget=12), **mode)
+    calls = []
+    hook = model.model.visual.register_forward_hook(lambda *args: calls.append(1))
+    for shown in ([0, 0, 0], [2], [1, 2, 1, 0]):
+        inputs = make_inputs([pictures[n] for n in shown], "where is it?", token_budget=12)
+        before = len(calls)
+        again = model(**inputs, encoded_images=encoded).logits
+        made = model.generate(**inputs, encoded_images=encoded, num_beams=2, max_new_tokens=3)
+        assert len(calls) == before  # the vision tower did not run
+        assert report("in any order - anew", (again - model(**inputs, **mode).logits).abs().max()) < 1e-5
+        assert torch.equal(made, model.generate(**inputs, **mode, num_beams=2, max_new_tokens=3))
+    hook.remove()
+
+
+@torch.no_grad()
+def test_a_picture_encoded_once_answers_a_batch_of_questions(tiny_model, make_inputs, page):
+    model, questions = tiny_model(), ["what is the total?", "where?", "who signed it, and when?"]
+    encoded = model.encode_images(**make_inputs(page(), token_budget=12))
+    batch = make_inputs([page()] * 3, questions, token_budget=12)
+    gap = model(**batch, encoded_images=encoded).logits - model(**batch).logits
+    assert gap.abs().max() < 1e-5
+    del batch["pixel_values"]
+    plans = model.allocate(**batch, encoded_images=encoded)
+    assert [len(plan) for plan in plans] == [12, 12, 12]
+
+
 def test_encoded_images_refuse_to_stand_for_pixels_that_were_processed_otherwise(tiny_model, make_inputs, page):
     model, pictures = tiny_model(), [page(), page(160, 64, seed=2)]
     inputs = make_inputs(pictures, token_budget=12)

@@ -61,7 +61,8 @@ def make_source(
                     f"--data {spec!r} sets questions={drawn.questions}, which is for evaluation; pass --questions "
                     f"{drawn.questions} to ask as many of each page in training"
                 )
-            sources.append(WorldSource(own, "train", drawn.kinds, drawn.grids, questions, *drawn[3:]))
+            more = drawn.find, drawn.reworded, drawn.beside
+            sources.append(WorldSource(own, "train", drawn.kinds, drawn.grids, questions, *more))
         else:
             examples = load_examples(spec, "train", own, limit, skip_bad)
             examples = examples if reader is None else reader.readable(examples, skip_bad)

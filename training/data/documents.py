@@ -12,7 +12,7 @@ from random import Random
 from PIL import Image
 
 from training.data.check import DataError
-from training.data.document_content import Content, Text
+from training.data.document_content import Asking, Content, Text
 from training.data.document_page import Page, room_of
 from training.data.document_variety import varied as varied_content
 from training.data.document_writing import make_content, phrases_of
@@ -118,8 +118,7 @@ def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
     for one in asked:
         if len(found) == questions:
             break
-        # what is named stands once, also within others, and so does what nothing names
-        if any(sum(words_of(text.text) in other for other in shown) > 1 for text in one.named or (one.answer,)):
+        if not stands_once(one, shown):
             continue
         boxes = _boxes(drawing, page, (one.answer,)), _boxes(drawing, page, one.named)
         if None in boxes:
@@ -130,6 +129,15 @@ def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
             )
         )
     return found
+
+
+def stands_once(one: Asking, shown: Sequence[str]) -> bool:
+    """Whether what a question names stands once on a page, also within other texts, and so does an answer that nothing names.
+
+    Args:
+        shown: `words_of` each text of the page.
+    """
+    return all(sum(words_of(text.text) in other for other in shown) <= 1 for text in one.named or (one.answer,))
 
 
 def _boxes(drawing: _Drawing, page: Page, texts: Sequence[Text]) -> tuple[Box, ...] | None:
