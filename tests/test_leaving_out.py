@@ -103,6 +103,14 @@ def test_a_process_too_many_is_refused():
         Batches(STAGES[-1], 0, 0, 1, rank=8)
 
 
+def test_a_batch_of_larger_pages_has_as_many_cells():
+    stage = replace(STAGES[-1], left_out=0.0, pruned=0.0, foveated=0.0)
+    for grid, pages in (((8, 8), 8), ((12, 12), 8), ((16, 16), 4), ((24, 24), 2)):
+        batch = next(iter(Batches(replace(stage, grids=((grid, None),)), 0, 0, 8)))
+        assert batch.cells == grid
+        assert len(batch.images) == pages
+
+
 def test_names_are_not_asked_of_cells_whose_labels_may_be_gone():
     from training.speed import speed_up
 

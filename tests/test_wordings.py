@@ -116,6 +116,19 @@ def test_the_language_stage_asks_in_other_words_and_says_how_to_answer():
         assert not any(said in text for text in texts for said in INSTRUCTIONS[SPLITS[split == "train"]])
 
 
+def test_the_language_stage_puts_sentences_beside_questions_that_ask_by_the_same_names():
+    stage = next(stage for stage in STAGES if stage.name == "language")
+    assert 0 < stage.beside < 1
+    for split in SPLITS:
+        plain, put = (make_batch(replace(stage, beside=share), split, 5, 24, (8, 8)) for share in (0.0, 1.0))
+        assert torch.equal(plain.images, put.images)
+        assert torch.equal(plain.asked, put.asked), "a sentence may have names of its own, which nobody asks by"
+        assert torch.equal(plain.named, put.named)
+        assert plain.labels[plain.labels != IGNORED].tolist() == put.labels[put.labels != IGNORED].tolist()
+        asked = [(batch.input_ids != batch.input_ids[0, -1]).sum(-1) for batch in (plain, put)]
+        assert (asked[1] > asked[0]).all()
+
+
 def test_a_look_up_names_the_column_unless_the_value_stands_alone():
     named = {"target": "Title", "key": "Series", "value": "{5}"}
     for split in SPLITS:

@@ -12,6 +12,7 @@ from PIL import Image
 from training.base_model import CELL, MERGE, PATCH, TEMPORAL_PATCH
 from training.tokenizer import build_tokenizer
 from training.world import Page, Question, make_page, words
+from training.world.beside import with_sentences
 from training.world.layout import stable_hash
 from training.world.wordings import instructed, world_question
 
@@ -194,6 +195,14 @@ def _put(questions: Sequence[Question], reworded: float, split: str, seed: int) 
     return put
 
 
+def _among(questions: Sequence[Question], beside: float, split: str, seed: int) -> list[Question]:
+    # of a share of the pages, every question with other sentences beside it
+    random = Random(stable_hash(f"beside {split} {seed}"))
+    if random.random() >= beside:
+        return list(questions)
+    return [replace(question, text=with_sentences(question.text, split, random)) for question in questions]
+
+
 def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) -> Batch:
     """The batch of `size` pages that belongs to the stage and the seed; its grid is drawn too where it is not given."""
     random = Random(stable_hash(f"batch {split} {seed}"))
@@ -212,6 +221,8 @@ def make_batch(stage, split: str, seed: int, size: int, cells=None, shown=None) 
     keys = [key_targets(page, shown) for page in pages]
     names = [[asked_names(question.text) for question in questions] for questions in asked]
     named = [(of & np.any(by, 0)).any(-1) for of, by in zip(keys, names, strict=True)]
+    # behind the names: what else is said there may have some of them
+    asked = [_among(put, stage.beside, split, seed * MOST_PAGES + index) for index, put in enumerate(asked)]
     batch = assembled([page.image for page in pages], asked, named, shown)
     return replace(
         batch,

@@ -24,6 +24,9 @@ class Stage:
     learning_rate: float = 1.0  # times the run's
     questions: int = 1  # asked of a page at most
     reworded: float = 0.0  # the share of questions that are put in other words; see `training.world.wordings`
+    beside: float = (
+        0.0  # the share of pages whose questions have other sentences beside them; see `training.world.beside`
+    )
     # of all batches the share that has cells left out before the vision tower, that has them left out after it, and that has a
     # coarse view beside what is kept; see `training.leaving_out`
     left_out: float = 0.0
@@ -49,6 +52,9 @@ _ALL = _native((8, 8), (8, 12), (8, 12), (10, 10), (10, 10), (12, 12), (12, 12),
 _SCALED: tuple[Grid, ...] = (
     ((12, 12), (8, 8)), ((12, 12), (6, 6)), ((10, 10), (7, 7)),
 )  # fmt: skip
+
+# larger than the tower learned on, which reads their letters as well up to 20 x 20, and nearly so at 24 x 24
+_LARGE = _native((12, 16), (16, 12), (16, 16), (20, 20), (24, 24))
 
 # Pages full of text teach the letters: three times as many of them for the same picture.
 _PLAIN_TEXT = Style(fields=(6, 12), fonts=PLAIN_FONTS, font_sizes=(11, 18), clutter=(0, 1))
@@ -94,6 +100,6 @@ STAGES = (
     Stage("several fields", (_FEW, _FEW, _ONE), _SMALL, pass_mark=0.6, questions=2),
     Stage("world", _WORLD, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.5,
           scaled_styles=_LEGIBLE),
-    Stage("language", _ASKED, _ALL + _ALL + _SCALED, pass_mark=1.0, questions=3, left_out=0.25, pruned=0.4, foveated=0.15,
-          reworded=0.7, language_only=True, scaled_styles=_LEGIBLE),
+    Stage("language", _ASKED, _ALL + _ALL + _SCALED + _LARGE, pass_mark=1.0, questions=3, left_out=0.25, pruned=0.4,
+          foveated=0.15, reworded=0.7, beside=0.3, language_only=True, scaled_styles=_LEGIBLE),
 )  # fmt: skip

@@ -12,8 +12,8 @@ from training.base_model import CELL
 from training.batches import IGNORED, Batch, image_start, labelled_places
 
 _INK = 16  # a cell is empty if its pixels differ by no more than this, of 255
-# Cells that can be kept: the sizes of whole pages, which compiled layers know already.
-_COUNTS = (36, 49, 64, 96, 100, 126)
+# Cells that can be kept: up to 126 the sizes of whole pages, which compiled layers know already, and of larger pages.
+_COUNTS = (36, 49, 64, 96, 100, 126, 160, 225, 320)
 _FEWER = (8, 14, 20, 28)  # besides, after the tower
 COARSE_VIEW_SHARE = ARRCOCQwen3VLConfig.coarse_view_share
 _WHOLE = 0.75  # of the pages keep all that their questions name

@@ -11,6 +11,7 @@ from training.data_pages import DataPages
 from training.leaving_out import leave_out
 from training.world.layout import stable_hash
 
+MOST_CELLS = 144  # of a page in a batch of full size; one of larger pages has fewer, so that it has as many cells
 MOST_PROCESSES = 8  # each has its own pages of a step; with more, some would be those of the next step
 
 
@@ -42,7 +43,9 @@ class Batches(IterableDataset):
             share = self.stage.reworded / 2  # as of the world's questions
             return self.data.batch(random, Random(stable_hash(f"data {own}")), self.size, share)
         cells, shown = random.choice(self.stage.grids)
-        return make_batch(self.stage, "train", own, self.size, cells, shown)
+        tall, wide = shown or cells
+        size = max(1, self.size * MOST_CELLS // max(MOST_CELLS, tall * wide))
+        return make_batch(self.stage, "train", own, size, cells, shown)
 
     def _shown(self, batch: Batch, random: Random) -> Batch:
         # whole, or with cells left out before the tower, after it, or beside a coarse view
