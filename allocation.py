@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 
 import torch
@@ -67,6 +68,13 @@ class Allocation:
         """Whether every cell has a token of its own, so that the plan changes nothing."""
         return len(self) == math.prod(self.grid)
 
+    @cached_property
+    def raster(self) -> torch.Tensor:
+        """(K,) long, the raster index of the cell that each token stands on."""
+        _, height, width = self.grid
+        t, row, column = self.positions.unbind(-1)
+        return (t * height + row) * width + column
+
     @property
     def kept(self) -> torch.Tensor:
         """(t, h, w) bool, the cells that have a token of their own; on the CPU."""
@@ -85,13 +93,6 @@ class Allocation:
         return draw_overlay(self, image)
 
 
-def flat_index(allocation: Allocation) -> torch.Tensor:
-    """(K,) raster index of the cell that each token stands on."""
-    _, height, width = allocation.grid
-    t, row, column = allocation.positions.unbind(-1)
-    return (t * height + row) * width + column
-
-
 def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch.Tensor | None = None) -> torch.Tensor:
     """The kept rows of `tokens` (t * h * w, C), pooled cells as the mean of their rows: (K, C).
 
@@ -107,9 +108,9 @@ def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch
             "cells; call get_image_features(), which encodes both, or allocate with allocation_mode='select'"
         )
     if encoded is not None:
-        return tokens[torch.searchsorted(encoded, flat_index(allocation))]
+        return tokens[torch.searchsorted(encoded, allocation.raster)]
     if not allocation.pooled:
-        return tokens[flat_index(allocation)]
+        return tokens[allocation.raster]
     fed = allocation.cell_token >= 0
     token = allocation.cell_token[fed]
     count = torch.bincount(token, minlength=len(allocation)).to(tokens.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .allocation import Allocation, flat_index
+from .allocation import Allocation
 
 # Scores are compared on this grid. Two cells that are equal in exact arithmetic stay equal on every device and in every
 # batch, and raster order decides between them.
@@ -53,12 +53,13 @@ def suppress_similar(relevance: torch.Tensor, features: torch.Tensor, strength: 
     return relevance - strength * suppression * (relevance - relevance.detach().amin())
 
 
-def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch.Tensor:
+def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int, order: torch.Tensor) -> torch.Tensor:
     """(N,) bool, the best cell in each block of an even partition of the grid into at most `count` blocks.
 
     Args:
         scores: (N,) scores of the cells in raster order; -inf for a cell that can't be chosen.
         grid: (t, h, w); the frames share the rows of one tall grid.
+        order: what `rank` makes of the scores.
     """
     if count < 1:
         return torch.zeros_like(scores, dtype=torch.bool)
@@ -68,7 +69,7 @@ def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int) -> torch
     row = torch.arange(height, device=scores.device) * rows // height
     column = torch.arange(width, device=scores.device) * columns // width
     block = (row[:, None] * columns + column[None]).flatten()
-    by_block, first = first_of_each(block, rank(scores))
+    by_block, first = first_of_each(block, order)
     return torch.empty_like(first).scatter_(0, by_block, first & (scores[by_block] > -math.inf))
 
 
@@ -80,7 +81,7 @@ def choose_cells(scores: torch.Tensor, grid: tuple[int, int, int], count: int, c
         coverage_floor: share of `count` that is spread evenly over the grid.
     """
     order = rank(scores)
-    spread = cover(scores, grid, int(coverage_floor * count))
+    spread = cover(scores, grid, int(coverage_floor * count), order)
     # a stable sort, not a mask: the length of what a mask leaves is known only when the GPU is done
     order = order[spread[order].long().argsort(descending=True, stable=True)]
     return order[:count].sort().values
@@ -193,16 +194,18 @@ def attend(
             kept, level = torch.cat([kept, stands]), torch.cat([level, levels])
             break
         fine += missing
-    order = kept.argsort()
-    kept, level = kept[order], level[order]
-    renumber = torch.full((budget + 1,), -1, dtype=torch.long, device=scores.device)  # last entry: dropped cells
-    renumber[order] = torch.arange(budget, device=scores.device)
+    if fine < budget:
+        order = kept.argsort()
+        kept, level = kept[order], level[order]
+        renumber = torch.full((budget + 1,), -1, dtype=torch.long, device=scores.device)  # last entry: dropped cells
+        renumber[order] = torch.arange(budget, device=scores.device)
+        cell_token = renumber[cell_token]
     _, height, width = grid
     return {
         "positions": torch.stack([kept // (height * width), kept // width % height, kept % width], dim=-1),
         "level": level,
         "depth": depths(scores[kept], min_deepstack_levels, num_levels),
-        "cell_token": renumber[cell_token],
+        "cell_token": cell_token,
         "pooled": fine < budget,
     }
 
@@ -212,7 +215,7 @@ def soft_gates(scores: torch.Tensor, allocation: Allocation, temperature: torch.
 
     The threshold lies between the lowest kept and the highest dropped score.
     """
-    kept = scores[flat_index(allocation)]
+    kept = scores[allocation.raster]
     dropped = scores[(allocation.cell_token < 0) & (scores > -math.inf)]
     ends = [kept.detach().min(), dropped.detach().max()] if len(dropped) else [kept.detach().min()]
     return torch.sigmoid((kept - torch.stack(ends).mean()) / temperature)

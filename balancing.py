@@ -39,34 +39,33 @@ class Balance:
     coarse_share: float
 
 
-def spread(score: torch.Tensor) -> torch.Tensor:
-    """How evenly a non-negative map is spread over its cells: exp(entropy) / cells, in (0, 1].
+def spread(scores: torch.Tensor) -> torch.Tensor:
+    """How evenly each non-negative map (..., cells) is spread over its cells: exp(entropy) / cells, in (0, 1].
 
     1 for a flat map, also an all-zero one; 1 / cells for a single peak.
     """
-    mass = score.flatten().clamp_min(0) + 1e-6
-    share = mass / mass.sum()
-    return torch.special.entr(share).sum().exp() / share.numel()
+    mass = scores.clamp_min(0) + 1e-6
+    share = mass / mass.sum(-1, keepdim=True)
+    return torch.special.entr(share).sum(-1).exp() / share.shape[-1]
 
 
 def scene_features(scores: Mapping[str, torch.Tensor], budget: int) -> torch.Tensor:
     """(13,) statistics of the score maps and the log share of cells that the budget pays for."""
-    maps = [scores[name] for name in SCORES]
-    rows = [torch.stack([m.mean(), m.std(correction=0), m.amax(), spread(m)]) for m in maps]
-    return torch.cat([*rows, maps[0].new_full((1,), math.log(budget / maps[0].numel()))])
+    maps = torch.stack([scores[name].flatten() for name in SCORES])
+    told = torch.stack([maps.mean(-1), maps.std(-1, correction=0), maps.amax(-1), spread(maps)], -1)
+    return torch.cat([told.flatten(), maps.new_full((1,), math.log(budget / maps.shape[-1]))])
 
 
-def scene_prior(scores: Mapping[str, torch.Tensor], budget: int) -> torch.Tensor:
-    """(3,) what the scene alone says about each tension, before anything is learned (arguments of tanh).
+def scene_prior(scene: torch.Tensor) -> torch.Tensor:
+    """(3,) what the scene alone says about each tension, before anything is learned (arguments of tanh), from `scene_features`.
 
     - compress_particularize: positive where the budget exceeds the informative cells, so that detail can be afforded.
     - exploit_explore: positive where the participatory score is flat, so that there is nothing to exploit.
     - focus_diversify: positive where information is spread over the image, negative where it is one peak.
     """
-    information, participation = scores["information"], scores["participation"]
-    even = spread(information)
-    affordable = torch.log(budget / (even * information.numel()))
-    return torch.stack([affordable, 1 - 2 * participation.std(correction=0), 2 * even - 1])
+    of = scene[:-1].view(len(SCORES), -1)
+    even, deviation = of[SCORES.index("information"), 3], of[SCORES.index("participation"), 1]
+    return torch.stack([scene[-1] - even.log(), 1 - 2 * deviation, 2 * even - 1])
 
 
 class AdaptiveTensionBalancer(nn.Module):
@@ -122,16 +121,16 @@ class AdaptiveTensionBalancer(nn.Module):
         # of a batch of one: adapters such as DoRA take nothing else
         asked = torch.tanh(self.question(summary[None]))
         learned = self.tension(torch.cat([scene[None], asked], -1))[0]
-        compress, explore, diversify = torch.tanh(
-            (scene_prior(scores, budget) + learned).clamp(-_FIRMEST, _FIRMEST)
-        ).unbind()
-        scale = {"participation": 1 - 0.5 * explore}
-        parts = [self.weights[name] * scale.get(name, 1 + 0.5 * explore) * scores[name] for name in SCORES]
-        blended = torch.stack(parts).sum(0)
+        tensions = torch.tanh((scene_prior(scene) + learned).clamp(-_FIRMEST, _FIRMEST))
+        compress, explore, diversify = tensions.unbind()
+        information, perspective, participation = (scores[name] for name in SCORES)
+        exploited = self.weights["participation"] * (1 - 0.5 * explore)
+        explored = self.weights["information"] * information + self.weights["perspective"] * perspective
+        blended = (1 + 0.5 * explore) * explored + exploited * participation
         if explore.requires_grad:
             # What all cells have in participation chooses none of them, and a trained one has it a hundredfold: a loss that reads
             # how far a cell is above a threshold must not move the tension by it. Exactly 0 is added.
-            shared = self.weights["participation"] * scale["participation"] * scores["participation"].detach().amin()
+            shared = exploited * participation.detach().amin()
             blended = blended + (shared.detach() - shared)
         blended = blended / max(sum(self.weights.values()), 1e-6)
         # Cells that the question rules out keep an order among themselves, but can't be far below a blank one.
@@ -140,7 +139,7 @@ class AdaptiveTensionBalancer(nn.Module):
         relevance = blended + self.area_strength * compress * (blended - area)
         return Balance(
             relevance=relevance,
-            tensions=torch.stack([compress, explore, diversify]),
+            tensions=tensions,
             temperature=self.gate_temperature * torch.exp(explore),
             suppression=self.diversity * (1 + diversify) if self.diversity else None,
             coarse_share=self.coarse_share and min(0.9, self.coarse_share * (1 - float(compress.detach()))),

@@ -1,9 +1,11 @@
 """From the vision tower's features to those that fill the image placeholders: decide, keep."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from .allocation import apply_to_deepstack, apply_to_tokens
 from .asking import Asked, ask
@@ -11,7 +13,28 @@ from .compiling import uncompiled
 from .encoded import EncodedImages
 from .encoding import CoarseView, coarse_grid
 from .layer import ARRCOCLayer, ARRCOCOutput
-from .looking import Glance
+from .looking import Glance, beside_each_other, one_by_one
+
+_CELLS_TOGETHER = 4096  # which bounds the memory: as many as one image of 2048 x 2048 has
+
+
+def _together(
+    grids: dict[int, tuple[int, int, int]], device: torch.device, like: Mapping[int, Any], several: bool
+) -> Iterator[list[int]]:
+    """The numbers of images that are looked at, or scored, together: on a GPU, where an operation costs its launch, those that are
+    alike in `like`, as many as have `_CELLS_TOGETHER`; each alone on a CPU, where nothing is gained, and unless `several`."""
+    alike: dict[Any, list[int]] = {}
+    for number in grids:
+        alike.setdefault(like[number], []).append(number)
+    for some in alike.values():
+        most = max(1, _CELLS_TOGETHER // math.prod(grids[some[0]])) if several and device.type != "cpu" else 1
+        yield from (some[first : first + most] for first in range(0, len(some), most))
+
+
+def _levels_of(vision, number: int, device) -> list[torch.Tensor]:
+    # the features of an image: the visual tokens, then what each DeepStack level adds
+    levels = [vision.pooler_output[number], *(level[number] for level in vision.deepstack_features)]
+    return [level.to(device) for level in levels]
 
 
 class DecidingMixin:
@@ -35,16 +58,37 @@ class DecidingMixin:
         return embed(batch)[0].detach()
 
     @uncompiled
-    def _look(self, asked: Asked, number: int, device, early: bool = False) -> Glance:
+    def _look(self, asked: Asked, numbers: Sequence[int], device, early: bool = False) -> list[Glance]:
+        """A glance at each of these images, with `early` if that is asked for, together where `_together` says so."""
+        if not numbers:
+            return []
         if asked.texture_images is None:
-            spared = "" if asked.is_full(number) else ", or pass as many placeholders as the image has cells"
+            partly = not all(asked.is_full(number) for number in numbers)
+            spared = ", or pass as many placeholders as the image has cells" if partly else ""
             raise ValueError(
                 "texture_images is missing: choosing tokens needs the raw images; make the inputs with ARRCOCProcessor and "
                 f"pass on all that it returns{spared}"
             )
         device = self._scoring_device(device)
-        glance = self.arrcoc.look(asked.texture_images[number].to(device), asked.grids[number])
-        return self.arrcoc.rate(glance, self._query(asked, number).to(device)) if early else glance
+        glances: dict[int, Glance] = {}
+        layer, grids = self.arrcoc, {number: asked.grids[number] for number in numbers}
+        for some in _together(
+            grids, device, grids, layer.takes_several("look") and (not early or layer.takes_several("rate"))
+        ):
+            images, alone = [asked.texture_images[number] for number in some], len(some) == 1
+            seen = layer.look((images[0] if alone else torch.stack(images)).to(device), grids[some[0]])
+            if early and alone:
+                seen = layer.rate(seen, self._query(asked, some[0]).to(device))
+            elif early:
+                seen = layer.rate(seen, *self._queries(asked, some, device))
+            glances |= zip(some, [seen] if alone else one_by_one(seen), strict=True)
+        return [glances[number] for number in numbers]
+
+    def _queries(self, asked: Asked, numbers: Sequence[int], device) -> tuple[torch.Tensor, torch.Tensor]:
+        """The questions of these images, (n, Tq, text hidden size), and (n, Tq) bool, False at padding."""
+        queries = [self._query(asked, number).to(device) for number in numbers]
+        places = torch.arange(max(map(len, queries)), device=device)
+        return pad_sequence(queries, batch_first=True), torch.stack([places < len(query) for query in queries])
 
     @uncompiled
     def _restore(self, vision, glances: list[Glance | None]) -> None:
@@ -69,7 +113,7 @@ class DecidingMixin:
         self, vision_output, image_grid_thw, counts, texture_images, query_input_ids, query_attention_mask,
         skip_full: bool = False, glances: list[Glance] | None = None,
     ) -> list[ARRCOCOutput | None]:  # fmt: skip
-        """The layer's decision for each image of `encode`'s output. Images are taken one by one, so no result depends on the batch.
+        """The layer's decision for each image of `encode`'s output, which hangs on no other image.
 
         With `skip_full`, an image that keeps every cell gets `None`, at no cost. `glances` spares looking at the images again.
         """
@@ -84,9 +128,10 @@ class DecidingMixin:
     ) -> list[Glance]:
         """Stage 1 of each image with `early`; `same` (images,) bool says which are the image before them, looked at once."""
         asked = self._asked(image_grid_thw, None, texture_images, query_input_ids, query_attention_mask)
+        looks = iter(self._look(asked, [n for n, again in enumerate(same) if not again], texture_images.device))
         glances: list[Glance] = []
         for number, again in enumerate(same):
-            seen = glances[-1] if again else self._look(asked, number, texture_images.device)
+            seen = glances[-1] if again else next(looks)
             glances.append(self.arrcoc.rate(seen, self._query(asked, number).to(seen.texture.device)))
         return glances
 
@@ -114,8 +159,12 @@ class DecidingMixin:
         sizes = [len(tokens) for tokens in vision.pooler_output]
         merger_inputs = vision.last_hidden_state.reshape(sum(sizes), -1).split(sizes)
         outputs: list[ARRCOCOutput | None] = []
+        spared = [asked.is_full(number) and skip_full for number in range(len(asked.grids))]
+        unseen = [n for n, glance in enumerate(glances) if glance is None and not spared[n]]
+        looks = dict(zip(unseen, self._look(asked, unseen, vision.last_hidden_state.device), strict=True))
+        seen = [looks.get(number, glance) for number, glance in enumerate(glances)]
+        known = self._known(vision, asked, {n: glance for n, glance in enumerate(seen) if not spared[n]})
         for number, grid in enumerate(asked.grids):
-            full = asked.is_full(number)
             budget = asked.budget(number)
             budget -= 0 if views[number] is None else len(views[number])
             if budget > sizes[number]:
@@ -123,15 +172,29 @@ class DecidingMixin:
                     f"image {number} has {sizes[number]} encoded cells, too few for {budget} tokens; pass image_token_counts of "
                     "at least as many to encode_images(), or encode_ratio=1.0"
                 )
-            if full and skip_full:
+            if spared[number]:
                 outputs.append(None)
                 continue
             device = self._scoring_device(merger_inputs[number].device)
-            glance = self._look(asked, number, device) if glances[number] is None else glances[number]
-            levels = [vision.pooler_output[number], *(level[number] for level in vision.deepstack_features)]
-            levels, query = [level.to(device) for level in levels], self._query(asked, number).to(device)
-            outputs.append(self.arrcoc(glance, grid, budget, merger_inputs[number].to(device), levels, query))
+            levels, query = _levels_of(vision, number, device), self._query(asked, number).to(device)
+            merged = merger_inputs[number].to(device)
+            outputs.append(self.arrcoc(seen[number], grid, budget, merged, levels, query, known.get(number)))
         return outputs
+
+    def _known(self, vision, asked: Asked, glances: dict[int, Glance]) -> dict[int, tuple[torch.Tensor, ...]]:
+        """The score maps of those of the images that `_together` takes together."""
+        device = self._scoring_device(vision.last_hidden_state.device)
+        known: dict[int, tuple[torch.Tensor, ...]] = {}
+        like = {
+            n: (asked.grids[n], glance.cells is None, len(vision.pooler_output[n])) for n, glance in glances.items()
+        }
+        for some in _together({n: of[0] for n, of in like.items()}, device, like, self.arrcoc.takes_several("knows")):
+            if len(some) > 1:
+                levels = [torch.stack(of) for of in zip(*(_levels_of(vision, n, device) for n in some), strict=True)]
+                seen = beside_each_other([glances[number] for number in some])
+                maps = self.arrcoc.knows(seen, levels, *self._queries(asked, some, device))
+                known |= zip(some, zip(*maps, strict=True), strict=True)
+        return known
 
     @uncompiled
     def keep(self, vision_output, decisions: list[ARRCOCOutput | None], views: list[CoarseView | None] | None = None):

@@ -79,6 +79,21 @@ def encode_cells(visual, pixel_values, grid_thw, cells: list[torch.Tensor | None
     return output
 
 
+def parted(vision, images: int):
+    """The output of `encode_cells` of the first `images`, and that of the others."""
+    counts = [len(tokens) for tokens in vision.pooler_output]
+    rows = sum(counts[:images]) * (len(vision.last_hidden_state) // sum(counts))
+
+    def part(states: torch.Tensor, some: slice):
+        levels = [level[some] for level in vision.deepstack_features]
+        return type(vision)(
+            last_hidden_state=states, pooler_output=vision.pooler_output[some], deepstack_features=levels
+        )
+
+    states = vision.last_hidden_state
+    return part(states[:rows], slice(images)), part(states[rows:], slice(images, None))
+
+
 @dataclass(frozen=True, eq=False)
 class CoarseView:
     """A whole image at a fraction of its sides.
@@ -102,6 +117,10 @@ class CoarseView:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def encoded(self, tokens: torch.Tensor, deepstack: list[torch.Tensor]) -> "CoarseView":
+        """The view with its features, in place of its pixels."""
+        return replace(self, pixel_values=None, tokens=tokens, deepstack=deepstack)
 
     def beside(self, fine: Allocation) -> Allocation:
         """The plan of the coarse view's tokens and then those of `fine`; cells without a token of their own feed the view's."""

@@ -1,8 +1,8 @@
 """Two ways of knowing what a cell is worth: what it tells and what stands out. The third, what the question needs, is in
 `participating`.
 
-Each scorer takes one image and returns one (h, w) map, so that a result cannot depend on what else is in the batch. All
-of them calculate in float32, whatever the dtype of the model and of autocast.
+Each scorer makes one (h, w) map of one image, or of each of several, as if it was alone. All calculate in float32, whatever the
+dtype of the model and of autocast.
 """
 
 import math
@@ -28,9 +28,9 @@ class InformationScorer(nn.Module):
     """Propositional knowing: how much each cell tells. No parameters."""
 
     def forward(self, canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
-        """(h, w) float32 in [0, 1]: (entropy + stroke density) / 2, times (1 - incompressibility).
+        """(..., h, w) float32 in [0, 1]: (entropy + stroke density) / 2, times (1 - incompressibility).
 
-        `canvas` is (3, h * p, w * p) in [0, 1]. Entropy alone would prefer noise, which fills every grey level and says
+        `canvas` is (..., 3, h * p, w * p) in [0, 1]. Entropy alone would prefer noise, which fills every grey level and says
         nothing, to a line of the letter l, which fills two. Raises ValueError if the canvas does not fit the grid.
         """
         *_, cell_pixels = cell_geometry(canvas, grid_hw)
@@ -42,7 +42,7 @@ class InformationScorer(nn.Module):
 
 
 def luminance_entropy(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor:
-    """(h, w) entropy of the grey levels in and around each cell, over log(`ENTROPY_BINS`): 0 where constant, 1 at most.
+    """(..., h, w) entropy of the grey levels in and around each cell, over log(`ENTROPY_BINS`): 0 where constant, 1 at most.
 
     Every pixel is shared between its two nearest bins, so that the score is continuous; the entropy of that sharing is
     subtracted, so that a constant region reads exactly 0 at any grey (this is the Jensen-Shannon divergence of the
@@ -50,17 +50,17 @@ def luminance_entropy(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor
     """
     level = luminance * (ENTROPY_BINS - 1)
     bins = torch.arange(ENTROPY_BINS, device=luminance.device)[:, None, None]
-    distance = (level - bins).abs_().clamp_(max=1)  # (bins, H, W); a pixel's share of a bin is 1 - its distance
-    fraction = level - level.floor()
-    sharing = -(torch.xlogy(fraction, fraction) + torch.xlogy(1 - fraction, 1 - fraction))
-    histogram = binomial_mean(1 - F.avg_pool2d(distance, cell_pixels))
-    sharing = binomial_mean(F.avg_pool2d(sharing[None], cell_pixels))[0]
-    entropy = -torch.xlogy(histogram, histogram).sum(0) - sharing
+    distance = (level[..., None, :, :] - bins).abs_().clamp_(max=1)  # (..., bins, H, W); its share of a bin is 1 - that
+    fraction = level.frac()
+    sharing = torch.special.entr(fraction).add_(torch.special.entr(1 - fraction))
+    sharing = F.avg_pool2d(sharing[..., None, :, :], cell_pixels)
+    pooled = binomial_mean(torch.cat([1 - F.avg_pool2d(distance, cell_pixels), sharing], -3))
+    entropy = torch.special.entr(pooled[..., :-1, :, :]).sum(-3) - pooled[..., -1, :, :]
     return (entropy / math.log(ENTROPY_BINS)).clamp(0, 1)
 
 
 def stroke_density(canvas: torch.Tensor, cell_pixels: int) -> torch.Tensor:
-    """(h, w) in [0, 1]: how much of each cell is covered by strokes, thin marks darker or lighter than their surround.
+    """(..., h, w) in [0, 1]: how much of each cell is covered by strokes, thin marks darker or lighter than their surround.
 
     The larger of the black and white top-hat transforms of each colour channel, with a square of half a cell (5 pixels
     at least), averaged over the cell; the strongest channel counts, so that yellow on white is text too. Saturating: d
@@ -70,12 +70,12 @@ def stroke_density(canvas: torch.Tensor, cell_pixels: int) -> torch.Tensor:
     closed = -dilate(-dilate(canvas, size), size)
     opened = dilate(-dilate(-canvas, size), size)
     top_hat = torch.maximum(closed - canvas, canvas - opened)
-    density = F.avg_pool2d(top_hat, cell_pixels).amax(0).clamp(min=0)
+    density = F.avg_pool2d(top_hat, cell_pixels).amax(-3).clamp(min=0)
     return (1 + STROKE_HALF_SATURATION) * density / (density + STROKE_HALF_SATURATION)
 
 
 def incompressibility(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor:
-    """(h, w) in [0, 1]: 0 where pixels follow from their neighbours along a direction, as on strokes; 1 in noise.
+    """(..., h, w) in [0, 1]: 0 where pixels follow from their neighbours along a direction, as on strokes; 1 in noise.
 
     A pixel's error along a direction is |I - mean of its two opposite neighbours|, in 4 directions. On a stroke the
     smallest of the four is near 0, in noise all are alike. Two signs of noise, of which the stronger counts:
@@ -89,19 +89,20 @@ def incompressibility(luminance: torch.Tensor, cell_pixels: int) -> torch.Tensor
     for noise.
     """
     rounds = 1 if cell_pixels >= 8 else 2  # small cells hold too few pixels for a steady ratio
-    moments = F.avg_pool2d(torch.stack([luminance, luminance.square()]), cell_pixels)
-    mean, mean_square = binomial_mean(moments, rounds)
-    variance = (mean_square - mean.square()).clamp(min=0)
-    extremes = F.max_pool2d(torch.stack([luminance, -luminance]), cell_pixels)
-    contrast = dilate(extremes, 2 * rounds + 1).sum(0)  # largest minus smallest
-    isotropy = unexplained = torch.zeros_like(variance)
+    extremes = F.max_pool2d(torch.stack([luminance, -luminance], -3), cell_pixels)
+    contrast = dilate(extremes, 2 * rounds + 1).sum(-3)  # largest minus smallest
+    pooled = [F.avg_pool2d(torch.stack([luminance, luminance.square()], -3), cell_pixels)]
     for distance in NEIGHBOUR_DISTANCES:
         smallest, average = direction_errors(luminance, distance)
-        errors = F.avg_pool2d(torch.stack([smallest, average, smallest.square()]), cell_pixels)
-        smallest, average, square = binomial_mean(errors, rounds)
-        isotropy = torch.maximum(isotropy, smallest / (average + SPARSE_SHARE * contrast + _LEVEL))
-        if distance == 1:
-            unexplained = (square / (variance + SPARSE_SHARE * contrast.square() + _LEVEL**2)).sqrt()
+        errors = [smallest, average, smallest.square()] if distance == 1 else [smallest, average]
+        pooled.append(F.avg_pool2d(torch.stack(errors, -3), cell_pixels))
+    mean, mean_square, smallest, average, square, *further = binomial_mean(torch.cat(pooled, -3), rounds).unbind(-3)
+    variance = (mean_square - mean.square()).clamp(min=0)
+    least = (contrast * SPARSE_SHARE).add_(_LEVEL)
+    isotropy = smallest / (average + least)
+    for smallest, average in zip(further[::2], further[1::2], strict=True):
+        isotropy = torch.maximum(isotropy, smallest / (average + least))
+    unexplained = (square / (variance + SPARSE_SHARE * contrast.square() + _LEVEL**2)).sqrt()
     return torch.maximum(_ramp(isotropy, *ISOTROPY_RANGE), _ramp(unexplained, *UNEXPLAINED_RANGE))
 
 
@@ -137,19 +138,20 @@ class PerspectivalScorer(nn.Module):
         init.zeros_(self.gate)
 
     def forward(self, texture: torch.Tensor) -> torch.Tensor:
-        """(h, w) float32: `saliency_prior` in [0, 1], plus gate * a residual in (-1, 1); exactly the prior before training.
+        """(..., h, w) float32: `saliency_prior` in [0, 1], plus gate * a residual in (-1, 1); exactly the prior before training.
 
-        `texture` is (texture_channels, h, w), its first 13 channels those of `TEXTURE_CHANNELS`.
+        `texture` is (texture_channels, h, w), or several of these, its first 13 channels those of `TEXTURE_CHANNELS`.
         """
         check_texture(texture, self.texture_channels)
         with torch.autocast(texture.device.type, enabled=False):
             texture = texture.float()
-            hidden = F.gelu(self.second(F.gelu(self.first(texture[None]))))
-            return saliency_prior(texture) + self.gate.float() * torch.tanh(self.last(hidden))[0, 0]
+            hidden = F.gelu(self.second(F.gelu(self.first(texture if texture.ndim == 4 else texture[None]))))
+            learned = torch.tanh(self.last(hidden))[:, 0]
+            return saliency_prior(texture) + self.gate.float() * (learned if texture.ndim == 4 else learned[0])
 
 
 def saliency_prior(texture: torch.Tensor) -> torch.Tensor:
-    """(h, w) in [0, 1]: what stands out from the three saliency channels of a (C, h, w) texture.
+    """(..., h, w) in [0, 1]: what stands out from the three saliency channels of a (..., C, h, w) texture.
 
     Each channel is divided by its own peak (or by `SALIENCY_FLOOR`, if that is larger: nothing stands out on a page
     that is all but even) and weighted by (1 - its mean)^2, so that one peak counts and a repeated pattern does not; the
@@ -157,11 +159,11 @@ def saliency_prior(texture: torch.Tensor) -> torch.Tensor:
     section 2.1, with the mean of the map in place of the mean of its local maxima.
     """
     start = TEXTURE_CHANNELS.index("saliency_intensity")
-    saliency = texture[start : start + 3]
-    normalised = saliency / saliency.amax((1, 2), keepdim=True).clamp(min=SALIENCY_FLOOR)
-    weight = (1 - normalised.mean((1, 2), keepdim=True)).square()
-    combined = (weight * normalised).sum(0)
-    return combined / combined.amax().clamp(min=1)
+    saliency = texture[..., start : start + 3, :, :]
+    normalised = saliency / saliency.amax((-2, -1), keepdim=True).clamp(min=SALIENCY_FLOOR)
+    weight = (1 - normalised.mean((-2, -1), keepdim=True)).square()
+    combined = (weight * normalised).sum(-3)
+    return combined / combined.amax((-2, -1), keepdim=True).clamp(min=1)
 
 
 class Float32Linear(nn.Linear):
@@ -192,10 +194,10 @@ class Float32Conv2d(nn.Conv2d):
 
 
 def check_texture(texture: torch.Tensor, channels: int) -> tuple[int, int]:
-    """(h, w) of a texture array (channels, h, w). `ValueError` for any other shape."""
-    if texture.ndim != 3 or texture.shape[0] != channels:
+    """(h, w) of a texture array (channels, h, w), or of several (n, channels, h, w). `ValueError` for any other shape."""
+    if texture.ndim not in (3, 4) or texture.shape[-3] != channels:
         raise ValueError(
             f"texture has shape {tuple(texture.shape)}; wanted ({channels}, h, w): pass one image's texture_array, or "
             "build the scorer with as many texture_channels"
         )
-    return texture.shape[1], texture.shape[2]
+    return texture.shape[-2], texture.shape[-1]

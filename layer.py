@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .allocation import Allocation, flat_index
+from .allocation import Allocation
 from .attending import attend, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
 from .knowing import Float32Linear, InformationScorer, NeutralLinear, PerspectivalScorer
@@ -18,6 +18,11 @@ from .restoring import ContextRestorer
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")  # dials that the tensors' shapes hang on
+_TAKES_SEVERAL: dict[str, dict[str, type[nn.Module]]] = {
+    "look": {"information": InformationScorer},
+    "rate": {"reader": CellReader, "perspective": PerspectivalScorer, "early_participation": ParticipatoryScorer},
+    "knows": {"perspective": PerspectivalScorer, "participation": ParticipatoryScorer},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,12 +211,14 @@ class ARRCOCLayer(nn.Module):
         """
         with torch.autocast(image.device.type, enabled=False):
             canvas = pixel_canvas(image, grid[1:], max_cell_pixels=self.max_cell_pixels)
-            texture = texture_array(canvas, grid[1:])
-            return Glance(
-                texture=texture,
-                information=self.information(canvas, grid[1:]),
-                canvas=canvas,
-            )
+            return Glance(texture_array(canvas, grid[1:]), self.information(canvas, grid[1:]), canvas)
+
+    def takes_several(self, step: str) -> bool:
+        """Whether `look`, `rate` or `knows` takes several images of one grid, with one more dimension in front of all that it takes
+        and as many operations as for one. What replaces a scorer, or a method of this class, is given one image at a time."""
+        own = getattr(type(self), step) is getattr(ARRCOCLayer, step)
+        parts = [(getattr(self, name), kind) for name, kind in _TAKES_SEVERAL[step].items()]
+        return own and all(type(part).forward is kind.forward and "forward" not in vars(part) for part, kind in parts)
 
     def _perspective(self, glance: Glance) -> torch.Tensor:
         return self.perspective(glance.texture) if glance.perspective is None else glance.perspective
@@ -220,7 +227,7 @@ class ARRCOCLayer(nn.Module):
         """`glance` with what stage 1 reads of every cell, whatever is asked."""
         if glance.read is not None:
             return glance
-        return replace(glance, read=self.reader(glance.canvas, glance.texture.shape[1:]))
+        return replace(glance, read=self.reader(glance.canvas, glance.texture.shape[-2:]))
 
     def restore(self, glance: Glance, levels: list[torch.Tensor]) -> list[torch.Tensor]:
         """The features of the cells that were encoded, brought back to those of the whole page; see `ContextRestorer`.
@@ -235,7 +242,8 @@ class ARRCOCLayer(nn.Module):
         """`glance` with `early`, which cells are worth encoding for the question `query` (see `forward`), `read` and
         `perspective`.
 
-        Several questions (Q, Tq, text hidden size) with `mask` (Q, Tq), False at padding, give an `early` of (Q, h * w).
+        Several questions (Q, Tq, text hidden size) with `mask` (Q, Tq), False at padding, give an `early` of (Q, h * w), as do
+        several images (see `takes_several`) with a question each, whose `glance` is `beside_each_other`.
         """
         with torch.autocast(query.device.type, enabled=False):
             asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
@@ -250,6 +258,17 @@ class ARRCOCLayer(nn.Module):
             early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
             return replace(glance, perspective=perspective, early=early)
 
+    def knows(
+        self, glance: Glance, levels: list[torch.Tensor], query: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The score maps of `SCORES` (h, w), from what `forward` takes; (n, h, w) of several images (see `takes_several`) with as
+        many cells encoded, whose `glance` is `beside_each_other`: each has a question and a row of `mask`, False at padding."""
+        with torch.autocast(query.device.type, enabled=False):
+            asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
+            levels = [level.detach() for level in levels]  # no gradient enters the frozen base through the scores
+            needed = self.participation(glance.texture, levels, query, asked, glance.cells)
+            return glance.information, self._perspective(glance), needed
+
     def forward(
         self,
         glance: Glance,
@@ -258,6 +277,7 @@ class ARRCOCLayer(nn.Module):
         merger_inputs: torch.Tensor,
         levels: list[torch.Tensor],
         query: torch.Tensor,
+        maps: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     ) -> ARRCOCOutput:
         """The decision for one image, in float32 whatever the dtype of the model.
 
@@ -269,23 +289,17 @@ class ARRCOCLayer(nn.Module):
                 where all are; by them `diversity` tells what cells are similar.
             levels: (M, vision out_hidden_size) each: the visual tokens, then what each DeepStack level adds.
             query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
+            maps: from `knows`, which is asked where they are not there.
         """
-        # no gradient enters the frozen base through the scores
-        merger_inputs, levels = merger_inputs.detach(), [level.detach() for level in levels]
         with torch.autocast(merger_inputs.device.type, enabled=False):
-            asked = torch.ones(len(query), dtype=torch.bool, device=query.device)
-            maps = (
-                glance.information,
-                self._perspective(glance),
-                self.participation(glance.texture, levels, query, asked, glance.cells),
-            )
-            scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
+            known = self.knows(glance, levels, query) if maps is None else maps
+            scores = {name: score[None] for name, score in zip(SCORES, known, strict=True)}
             balance = self.balancer(scores, query, budget)
-            output = self.allocator(balance, scores, grid, budget, merger_inputs, glance.cells)
+            output = self.allocator(balance, scores, grid, budget, merger_inputs.detach(), glance.cells)
             output = replace(output, glance=glance)
         if output.gates is None or glance.cells is None or glance.early is None:
             return output
-        gates = _early_gates(glance.early, glance.cells, flat_index(output.allocation), balance.temperature)
+        gates = _early_gates(glance.early, glance.cells, output.allocation.raster, balance.temperature)
         return replace(output, gates=output.gates * gates)
 
 

@@ -41,6 +41,23 @@ class Glance:
     cells: torch.Tensor | None = None
 
 
+def beside_each_other(glances: Sequence[Glance]) -> Glance:
+    """What was seen of several images of one grid, with one more dimension in front of each tensor that all of them have."""
+    fields = {name: [getattr(glance, name) for glance in glances] for name in Glance.__dataclass_fields__}
+    return Glance(
+        **{name: None if any(seen is None for seen in of) else torch.stack(of) for name, of in fields.items()}
+    )
+
+
+def one_by_one(glances: Glance) -> list[Glance]:
+    """The opposite of `beside_each_other`."""
+    fields = {name: getattr(glances, name) for name in Glance.__dataclass_fields__}
+    return [
+        Glance(**{name: None if of is None else of[number] for name, of in fields.items()})
+        for number in range(len(glances.texture))
+    ]
+
+
 def cell_contrast(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
     """(h, w) in [0, 1]: how far a cell differs from its surroundings.
 

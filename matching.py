@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .knowing import Float32Conv2d, Float32Linear
+from .rows import rows_at, rows_of_all
 
 _PAIRS_AT_ONCE = 1 << 18  # of a cell and a word, which bounds the memory of long questions about large pages
 _CELLS, _WORDS = 3, 7  # that a phrase is looked for in, at a time: a cell may show three words
@@ -45,21 +46,22 @@ class WordMatcher(nn.Module):
         falls short of the best cell for that word taken off, and what the phrases find.
 
         features (cells, size) each, `normalised`; query (..., Tq, query_size), 0 at padding; mask (..., Tq) bool, False there;
-        grid (h, w); encoded (cells,) long, the cells of the grid that the features have rows of, `None` for all.
+        grid (h, w); encoded (cells,) long, the cells of the grid that the features have rows of, `None` for all. Several pictures
+        have one more dimension in front.
         """
         projected = [layer(feature) for layer, feature in zip(self.cells, features, strict=True)]
         cells = normalised(torch.stack(projected).sum(0).unflatten(-1, (self.num_heads, -1)))
         words = normalised(self.words(_with_neighbours(query, 1)).unflatten(-1, (self.num_heads, -1)))
         parts = self.phrases.parts(query, mask)
-        shape = (*query.shape[:-2], len(cells))
+        shape = (*query.shape[:-2], cells.shape[-3])
         best = cells.new_zeros(*shape, 2 * self.num_heads)
         phrases = cells.new_zeros(*shape, self.out_features - 2 * self.num_heads)
         asked = math.prod(query.shape[:-2])
         at_once = max(1, _PAIRS_AT_ONCE // max(1, asked * math.prod(grid)))
-        for first in range(0, words.shape[-3] if len(cells) else 0, at_once):
+        for first in range(0, words.shape[-3] if shape[-1] else 0, at_once):
             begin, last = max(0, first - _WORDS // 2), first + at_once
             some = slice(begin, last + _WORDS // 2)  # phrases reach beyond the words whose turn it is
-            fit = torch.einsum("chd,...thd->...cht", cells, words[..., some, :, :]) / math.sqrt(cells.shape[-1])
+            fit = torch.einsum("...chd,...thd->...cht", cells, words[..., some, :, :]) / math.sqrt(cells.shape[-1])
             fit = fit.masked_fill(~mask[..., None, None, some], 0)
             found = self.phrases(fit, parts[..., some, :], mask[..., some], grid, encoded)
             own = slice(first - begin, last - begin)
@@ -103,13 +105,11 @@ class PhraseMatcher(nn.Module):
     ) -> torch.Tensor:
         """(..., cells, size, Tq) of fit (..., cells, heads, Tq); 0 at padding. The rest as in `WordMatcher`."""
         height, width = grid
-        whole = fit
-        if encoded is not None:
-            whole = fit.new_zeros(*fit.shape[:-3], height * width, *fit.shape[-2:]).index_copy(-3, encoded, fit)
+        whole = rows_of_all(fit.flatten(-2), encoded, height * width).unflatten(-1, fit.shape[-2:])
         rows = whole.unflatten(-3, (height, width)).movedim(-2, -3)  # (..., h, heads, w, Tq)
         found = self.together(rows.flatten(0, -4)).unflatten(0, rows.shape[:-3])
         found = F.gelu(found.movedim(-3, -2) + parts.mT[..., None, None, :, :]).flatten(-4, -3)
-        found = found if encoded is None else found.index_select(-3, encoded)
+        found = rows_at(found.flatten(-2), encoded).unflatten(-1, found.shape[-2:])
         return found.masked_fill(~mask[..., None, None, :], 0)
 
 

@@ -10,6 +10,7 @@ from torch.nn import init
 from .knowing import Float32Conv2d, Float32Linear, check_texture
 from .matching import WordMatcher, normalised
 from .relating import RelatingStep
+from .rows import rows_at, rows_of_all
 
 _STEPS = 2
 
@@ -85,14 +86,14 @@ class ParticipatoryScorer(nn.Module):
         texture (texture_channels, h, w); features, one (h * w, size) per entry of `feature_sizes`, in raster order of the
         cells; query (Tq, query_size), query_mask (Tq,) bool, False at padding, or several questions (Q, Tq, query_size)
         with (Q, Tq), which give (Q, h, w); encoded (M,) long, ascending, the cells that the features have rows of, `None`
-        for all: the others get the lowest score of these. The question is detached: no gradient enters the frozen base's
-        embeddings. Raises ValueError on any other shape.
+        for all: the others get the lowest score of these. Several pictures of one grid, each with its own question, have one
+        more dimension in front of all of these. The question is detached: no gradient enters the frozen base's embeddings.
+        Raises ValueError on any other shape.
         """
         height, width = check_texture(texture, self.texture_channels)
-        self._check(height * width if encoded is None else len(encoded), features, query, query_mask)
+        self._check(texture, encoded, features, query, query_mask)
         with torch.autocast(texture.device.type, enabled=False):
-            rows = texture.flatten(1).T
-            cells = self.texture_projection(rows if encoded is None else rows[encoded])
+            cells = self.texture_projection(rows_at(texture.flatten(-2).mT, encoded))
             features = [normalised(feature) for feature in features]
             for feature, projection in zip(features, self.feature_projections, strict=True):
                 cells = cells + projection(feature)
@@ -101,7 +102,7 @@ class ParticipatoryScorer(nn.Module):
             query = normalised(query.detach().float().masked_fill(~query_mask[..., None], 0))
             tokens = self.query_projection(query)  # (Tq, hidden)
             met = self.cell(cells) * self._asked(tokens, query_mask)[..., None, :]
-            parts = [cells.expand(met.shape[:-1] + cells.shape[1:]), met]
+            parts = [cells.expand(met.shape[:-1] + cells.shape[-1:]), met]
             if self.matcher is not None:
                 parts.append(self.matcher(features, query, query_mask, (height, width), encoded))
             found = F.gelu(self.mix(torch.cat(parts, dim=-1)))
@@ -126,12 +127,19 @@ class ParticipatoryScorer(nn.Module):
         return placed
 
     def _check(
-        self, cells: int, features: Sequence[torch.Tensor], query: torch.Tensor, query_mask: torch.Tensor
+        self, texture, encoded, features: Sequence[torch.Tensor], query: torch.Tensor, query_mask: torch.Tensor
     ) -> None:
-        wanted = [(cells, size) for size in self.feature_sizes]
+        pictures = texture.shape[:-3]
+        cells = texture.shape[-2] * texture.shape[-1] if encoded is None else encoded.shape[-1]
+        wanted = [(*pictures, cells, size) for size in self.feature_sizes]
         came = [tuple(feature.shape) for feature in features]
         if came != wanted:
             raise ValueError(f"features have shapes {came}; wanted {wanted}: one row per cell of the texture's grid")
+        if pictures and query.shape[:-2] != pictures:
+            raise ValueError(
+                f"query has shape {tuple(query.shape)} for {pictures[0]} pictures; wanted ({pictures[0]}, Tq, {self.query_size}): "
+                "pass one question to each"
+            )
         if query.ndim not in (2, 3) or query.shape[-1] != self.query_size:
             raise ValueError(
                 f"query has shape {tuple(query.shape)}; wanted (Tq, {self.query_size}), or (Q, Tq, {self.query_size}) "
@@ -152,13 +160,11 @@ def _along_axes(found: torch.Tensor) -> torch.Tensor:
 
 def _spread(rows: torch.Tensor, encoded: torch.Tensor | None, cells: int, empty: bool = False) -> torch.Tensor:
     """(..., cells, C): `rows` (..., M, C) at the places `encoded`, the smallest of each channel elsewhere, or 0 if `empty`."""
-    if encoded is None:
-        return rows
-    lowest = torch.zeros_like(rows[..., :1, :]) if empty else rows.detach().amin(-2, keepdim=True)
-    return lowest.expand(*rows.shape[:-2], cells, -1).index_copy(-2, encoded, rows)
+    lowest = None if empty or encoded is None else rows.detach().amin(-2, keepdim=True)
+    return rows_of_all(rows, encoded, cells, lowest)
 
 
 def _on_grid(looks, rows: torch.Tensor, grid: tuple[int, int], encoded: torch.Tensor | None, empty: bool = False):
     """(..., M, C): what `looks`, which takes and gives (..., h, w, C), makes of `rows` at their places; see `_spread`."""
     placed = looks(_spread(rows, encoded, grid[0] * grid[1], empty).unflatten(-2, grid)).flatten(-3, -2)
-    return placed if encoded is None else placed[..., encoded, :]
+    return rows_at(placed, encoded)

@@ -41,13 +41,13 @@ class CellReader(nn.Module):
         self.blocks = nn.ModuleList(_Block(READ_FEATURES) for _ in range(_BLOCKS))
 
     def forward(self, canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
-        """(h * w, `READ_FEATURES`) float32 of a canvas (3, h * p, w * p) in [0, 1], in raster order.
+        """(..., h * w, `READ_FEATURES`) float32 of a canvas (3, h * p, w * p) in [0, 1], or of several, in raster order.
 
         Cells of another size than `READ_PIXELS` are resampled to it. Raises ValueError if the canvas does not fit the grid.
         """
         height, width, cell_pixels = cell_geometry(canvas, grid_hw)
         with torch.autocast(canvas.device.type, enabled=False):
-            picture = canvas[None].float() - 0.5
+            picture = (canvas if canvas.ndim == 4 else canvas[None]).float() - 0.5
             if cell_pixels != READ_PIXELS:
                 size = (height * READ_PIXELS, width * READ_PIXELS)
                 picture = F.interpolate(picture, size, mode="bilinear", align_corners=False, antialias=True)
@@ -55,7 +55,8 @@ class CellReader(nn.Module):
                 picture = F.gelu(_normalised(step(picture)))
             for block in self.blocks:
                 picture = block(picture)
-            return picture[0].flatten(1).T
+            cells = picture.flatten(2).mT
+            return cells if canvas.ndim == 4 else cells[0]
 
 
 def _normalised(picture: torch.Tensor) -> torch.Tensor:

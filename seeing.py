@@ -2,6 +2,7 @@
 
 import weakref
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,11 +14,12 @@ from .compiling import with_return_dict
 from .configuration_arrcoc import check_spending
 from .deciding import DecidingMixin
 from .encoded import EncodedImages, check_encoded, statistics_of
-from .encoding import CoarseView, coarse_view, encode_cells
+from .encoding import CoarseView, coarse_view, encode_cells, parted
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
 from .placement import as_patches
 
 logger = logging.get_logger(__name__)
+_FEW = 0.1  # patches of coarse views for each of the images'
 
 
 class SeeingMixin(DecidingMixin):
@@ -162,12 +164,11 @@ class SeeingMixin(DecidingMixin):
         share, patches = self.config.coarse_view_share, self._patches(pixel_values, asked)
         glances: list[Glance | None] = [None] * len(asked.grids)
         views: list[CoarseView | None] = [None] * len(asked.grids)
-        for number, grid in enumerate(asked.grids):
-            full = asked.is_full(number)
-            if full and not any_question:
-                continue
-            by_question = asked.encode_ratio not in (1.0, "auto")
-            glance = self._look(asked, number, pixel_values.device, early=by_question)
+        by_question = asked.encode_ratio not in (1.0, "auto")
+        looked = [number for number in range(len(asked.grids)) if any_question or not asked.is_full(number)]
+        looks = self._look(asked, looked, pixel_values.device, early=by_question)
+        for number, glance in zip(looked, looks, strict=True):
+            grid, full = asked.grids[number], asked.is_full(number)
             if asked.allocation_mode == "foveated" and not full:
                 budget = asked.budget(number)
                 least = self.config.coarse_view_min_tokens
@@ -203,9 +204,9 @@ class SeeingMixin(DecidingMixin):
         if ratio == 1.0:  # all of them
             return chosen
         whole = [asked.counts is not None and asked.is_full(n) for n in range(len(glances))]  # every cell is asked for
-        partial = [n for n, glance in enumerate(glances) if glance is not None and not whole[n]]
-        inked = count_inked([glances[n] for n in partial]) if ratio == "auto" else [None] * len(partial)
-        for number, count in zip(partial, inked, strict=True):
+        in_part = [n for n, glance in enumerate(glances) if glance is not None and not whole[n]]
+        inked = count_inked([glances[n] for n in in_part]) if ratio == "auto" else [None] * len(in_part)
+        for number, count in zip(in_part, inked, strict=True):
             coarse = 0 if views[number] is None else len(views[number])
             if coarse > asked.budget(number) * self.config.coarse_view_share:  # it is there for larger budgets alone
                 coarse = 0
@@ -215,25 +216,26 @@ class SeeingMixin(DecidingMixin):
         return chosen
 
     def _encode_views(self, pixel_values, image_grid_thw, cells, views, **kwargs):
-        """The vision tower's output for `cells` of each image, and `views` with their features, from a call of its own: no more is
-        held at once than stock holds of the whole images."""
-        seen = [view for view in views if view is not None]
-        features = iter(self._encoded(seen, image_grid_thw, **kwargs) if seen else [])
-        views = [None if view is None else next(features) for view in views]
-        if not seen and all(kept is None for kept in cells):
-            return self.encode(pixel_values, image_grid_thw, **kwargs), views
-        return encode_cells(self.visual, pixel_values, image_grid_thw, cells, **kwargs), views
+        """The vision tower's output for `cells` of each image, and `views` with their features.
 
-    def _encoded(self, views: list[CoarseView], image_grid_thw, **kwargs) -> list[CoarseView]:
-        grids = image_grid_thw.new_tensor([view.grid for view in views])
-        pixels = torch.cat([view.pixel_values for view in views])
-        vision = encode_cells(self.visual, pixels, grids, [None] * len(views), **kwargs)
-        return [
-            replace(
-                view,
-                pixel_values=None,
-                tokens=vision.pooler_output[number],
-                deepstack=[level[number] for level in vision.deepstack_features],
-            )
-            for number, view in enumerate(views)
-        ]
+        The views have a call of their own, so that no more is held at once than stock holds of the whole images. On a GPU, where
+        a call of few patches takes as long as one of many, they go with the images where they are few beside these.
+        """
+        seen = [view for view in views if view is not None]
+        if not seen:
+            whole = all(kept is None for kept in cells)
+            encode = self.encode if whole else partial(encode_cells, self.visual, cells=cells)
+            return encode(pixel_values, image_grid_thw, **kwargs), views
+        grids, whole = image_grid_thw.new_tensor([view.grid for view in seen]), [None] * len(seen)
+        patches = torch.cat([view.pixel_values for view in seen]).to(self.visual.dtype)
+        if pixel_values.device.type != "cpu" and len(patches) <= _FEW * len(pixel_values):
+            patches = torch.cat([pixel_values.to(self.visual.dtype), patches])
+            grids = torch.cat([image_grid_thw, grids])
+            both = encode_cells(self.visual, patches, grids, [*cells, *whole], **kwargs)
+            vision, coarse = parted(both, len(cells))
+        else:
+            coarse = encode_cells(self.visual, patches, grids, whole, **kwargs)
+            vision = encode_cells(self.visual, pixel_values, image_grid_thw, cells, **kwargs)
+        features = zip(coarse.pooler_output, *coarse.deepstack_features, strict=True)
+        of_each = iter([(tokens, levels) for tokens, *levels in features])
+        return vision, [None if view is None else view.encoded(*next(of_each)) for view in views]

@@ -1,11 +1,10 @@
 """The texture array: 13 plain measurements of every visual token's cell, taken from the raw image without any network.
 
-A cell is the square of the image that one merged Qwen3-VL token stands for. Everything here works on one image at a
-time, so that a result cannot depend on what else is in the batch, in float32 (also under autocast), and on the device
-of its input.
+A cell is the square of the image that one merged Qwen3-VL token stands for. Everything here works on one image or on several of
+one grid (leading dimensions, `...` in the shapes), each as if it was alone, in float32 (also under autocast), and on the device
+of its input. On a GPU the arithmetic is next to nothing and the launch of each operation is what it costs, so what can be measured
+together is stacked.
 """
-
-from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -36,14 +35,13 @@ _MIN_CELL_PIXELS = 4  # a side
 def pixel_canvas(image: torch.Tensor, grid_hw: tuple[int, int], *, max_cell_pixels: int = 16) -> torch.Tensor:
     """The raw image at its grid's true aspect, a whole number of pixels per cell.
 
-    `image` is (3, S, S) uint8, the picture squeezed or stretched into a square. Returns (3, h * p, w * p) float32 in
-    [0, 1] with p = S // max(h, w), held between 4 and `max_cell_pixels`; p depends on this image's own
-    grid alone. Resampling is bilinear with antialiasing. Raises ValueError on any other shape or dtype, or an empty
-    grid.
+    `image` is (3, S, S) uint8, the picture squeezed or stretched into a square, or (n, 3, S, S). Returns (3, h * p, w * p), or n of
+    them, float32 in [0, 1] with p = S // max(h, w), held between 4 and `max_cell_pixels`; p depends on the grid and S alone.
+    Resampling is bilinear with antialiasing. Raises ValueError on any other shape or dtype, or an empty grid.
     """
-    if image.ndim != 3 or image.shape[0] != 3 or image.shape[1] != image.shape[2] or image.shape[1] == 0:
+    if image.ndim not in (3, 4) or image.shape[-3] != 3 or image.shape[-2] != image.shape[-1] or image.shape[-1] == 0:
         raise ValueError(
-            f"image has shape {tuple(image.shape)}; wanted (3, S, S), channels first and square: pass one image's "
+            f"image has shape {tuple(image.shape)}; wanted (3, S, S), channels first and square, or several of these: pass "
             "texture_images"
         )
     if image.dtype != torch.uint8:
@@ -53,18 +51,20 @@ def pixel_canvas(image: torch.Tensor, grid_hw: tuple[int, int], *, max_cell_pixe
     if max_cell_pixels < _MIN_CELL_PIXELS:
         raise ValueError(f"max_cell_pixels={max_cell_pixels}; wanted {_MIN_CELL_PIXELS} or more")
     height, width = _checked_grid(grid_hw)
-    cell_pixels = min(max(image.shape[1] // max(height, width), _MIN_CELL_PIXELS), max_cell_pixels)
+    cell_pixels = min(max(image.shape[-1] // max(height, width), _MIN_CELL_PIXELS), max_cell_pixels)
     size = (height * cell_pixels, width * cell_pixels)
     canvas = image.float() / 255
-    if size != tuple(image.shape[1:]):
-        canvas = F.interpolate(canvas[None], size=size, mode="bilinear", align_corners=False, antialias=True)[0]
+    if size != tuple(image.shape[-2:]):
+        pictures = canvas if image.ndim == 4 else canvas[None]
+        pictures = F.interpolate(pictures, size=size, mode="bilinear", align_corners=False, antialias=True)
+        canvas = pictures if image.ndim == 4 else pictures[0]
     return canvas.clamp(0, 1)
 
 
 def texture_array(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tensor:
-    """The 13 channels of `TEXTURE_CHANNELS` for every cell: (13, h, w) float32, all finite and at least 0.
+    """The 13 channels of `TEXTURE_CHANNELS` for every cell: (..., 13, h, w) float32, all finite and at least 0.
 
-    `canvas` is (3, h * p, w * p) in [0, 1], as `pixel_canvas` returns it. Units, in order of the channels:
+    `canvas` is (..., 3, h * p, w * p) in [0, 1], as `pixel_canvas` returns it. Units, in order of the channels:
 
     - red, green, blue: mean over the cell, 0 to 1.
     - row, column: the cell's centre, (i + 0.5) / h and (j + 0.5) / w.
@@ -96,38 +96,42 @@ def texture_array(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tenso
                 squared_x,
                 squared_y,
                 gradient_x * gradient_y,
-            ]
+            ],
+            -3,
         )
-        colour = F.avg_pool2d(canvas, cell_pixels)  # (3, h, w)
-        mean, mean_square, sobel_x, sobel_y, magnitude, *tensor = F.avg_pool2d(pixels, cell_pixels)
+        colour = F.avg_pool2d(canvas, cell_pixels)  # (..., 3, h, w)
+        mean, mean_square, sobel_x, sobel_y, magnitude, *tensor = F.avg_pool2d(pixels, cell_pixels).unbind(-3)
         deviation = (mean_square - mean.square()).clamp(min=0).sqrt()
         rows = (torch.arange(height, device=canvas.device) + 0.5) / height
         columns = (torch.arange(width, device=canvas.device) + 0.5) / width
         # Luminance spread reaches 0.5 at most: doubled, every feature spans [0, 1].
-        features = torch.cat([colour, torch.stack([2 * deviation, magnitude.clamp(max=1)])])
-        membership, contrast = cluster_cells(features.flatten(1))
+        features = torch.cat([colour, torch.stack([2 * deviation, magnitude.clamp(max=1)], -3)], -3)
+        membership, contrast = cluster_cells(features.flatten(-2))
+        opponents, energy = colour_opponents(colour), orientation_energy(*tensor)
+        stands_out = centre_surround(torch.cat([mean[..., None, :, :], opponents, energy], -3))
         return torch.stack(
             [
-                *colour,
-                rows[:, None].expand(height, width),
-                columns[None, :].expand(height, width),
+                *colour.unbind(-3),
+                rows[:, None].expand_as(mean),
+                columns.expand_as(mean),
                 sobel_x,
                 sobel_y,
                 magnitude,
-                centre_surround(mean[None])[0],
-                centre_surround(colour_opponents(colour)).sum(0) / 2,
-                centre_surround(orientation_energy(*tensor)).mean(0),
-                membership.view(height, width),
-                contrast.view(height, width),
-            ]
+                stands_out[..., 0, :, :],
+                stands_out[..., 1:3, :, :].mean(-3),
+                stands_out[..., 3:, :, :].mean(-3),
+                membership.view_as(mean),
+                contrast.view_as(mean),
+            ],
+            -3,
         )
 
 
 def cell_geometry(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> tuple[int, int, int]:
     """Rows, columns and pixels per cell side of a canvas; ValueError if the canvas does not fit the grid."""
     height, width = _checked_grid(grid_hw)
-    cell_pixels = canvas.shape[-1] // width if canvas.ndim == 3 else 0
-    if cell_pixels < 1 or tuple(canvas.shape) != (3, height * cell_pixels, width * cell_pixels):
+    cell_pixels = canvas.shape[-1] // width if canvas.ndim in (3, 4) else 0
+    if cell_pixels < 1 or tuple(canvas.shape[-3:]) != (3, height * cell_pixels, width * cell_pixels):
         raise ValueError(
             f"canvas has shape {tuple(canvas.shape)} for a grid of {height} x {width} cells; wanted (3, {height} * p, "
             f"{width} * p) with one whole p: make it with pixel_canvas(image, grid_hw)"
@@ -140,52 +144,53 @@ def cell_geometry(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> tuple[int, 
 
 
 def luminance_of(canvas: torch.Tensor) -> torch.Tensor:
-    """(H, W) luma of a (3, H, W) image, in the image's unit. Source: ITU-R BT.601."""
-    red, green, blue = canvas
-    return 0.299 * red + 0.587 * green + 0.114 * blue
+    """(..., H, W) luma of a (..., 3, H, W) image, in the image's unit. Source: ITU-R BT.601."""
+    red, green, blue = canvas.unbind(-3)
+    return (0.299 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
 def sobel(luminance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The horizontal and vertical derivative, each (H, W), signed; a full step reads 1 on both of its sides."""
+    """The horizontal and vertical derivative, each (..., H, W), signed; a full step reads 1 on both of its sides."""
     padded = F.pad(luminance[None], (1, 1, 1, 1), mode="replicate")[0]
-    down = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4  # smoothed along columns
-    across = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
-    return down[:, 2:] - down[:, :-2], across[2:] - across[:-2]
+    down = torch.add(padded[..., :-2, :], padded[..., 1:-1, :], alpha=2).add_(padded[..., 2:, :]).div_(4)
+    across = torch.add(padded[..., :-2], padded[..., 1:-1], alpha=2).add_(padded[..., 2:]).div_(4)
+    return down[..., 2:] - down[..., :-2], across[..., 2:, :] - across[..., :-2, :]
 
 
 def colour_opponents(colour: torch.Tensor) -> torch.Tensor:
-    """(2, h, w) red-green and blue-yellow opponents in [-1, 1]; grey is 0 in both."""
-    red, green, blue = colour
-    return torch.stack([red - green, blue - (red + green) / 2])
+    """(..., 2, h, w) red-green and blue-yellow opponents in [-1, 1]; grey is 0 in both."""
+    red, green, blue = colour.unbind(-3)
+    return torch.stack([red - green, blue - (red + green) / 2], -3)
 
 
 def orientation_energy(squared_x: torch.Tensor, squared_y: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
-    """(4, h, w) root mean square derivative along 0, 45, 90 and 135 degrees.
+    """(..., 4, h, w) root mean square derivative along 0, 45, 90 and 135 degrees.
 
     From the cell's structure tensor: the mean square derivative along an angle a is
     xx cos^2 a + yy sin^2 a + 2 xy sin a cos a. That is a filter of two lobes steered exactly to each angle.
     """
     diagonal = (squared_x + squared_y) / 2
-    return torch.stack([squared_x, diagonal + product, squared_y, diagonal - product]).clamp(min=0).sqrt()
+    return torch.stack([squared_x, diagonal + product, squared_y, diagonal - product], -3).clamp(min=0).sqrt()
 
 
 def centre_surround(maps: torch.Tensor) -> torch.Tensor:
-    """(C, h, w) mean over the surround sizes of |cell - mean of the other cells around it|, per channel.
+    """(..., C, h, w) mean over the surround sizes of |cell - mean of the other cells around it|, per channel.
 
     Only cells that exist are averaged, so the page's border does not stand out; alone on its grid a cell reads 0.
     """
+    counted = torch.cat([maps, torch.ones_like(maps[..., :1, :, :])], -3)
     total = torch.zeros_like(maps)
-    ones = torch.ones_like(maps[:1])
     for radius in SURROUND_RADII:
-        count = _window_sum(ones, radius)
-        total += (maps * count - _window_sum(maps, radius)).abs() / (count - 1).clamp(min=1)
+        sums = _window_sum(counted, radius)
+        count = sums[..., -1:, :, :]
+        total += torch.addcmul(sums[..., :-1, :, :], maps, count, value=-1).abs_() / (count - 1).clamp_(min=1)
     return total / len(SURROUND_RADII)
 
 
 def cluster_cells(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """How surely each cell belongs to its cluster, and how much that differs from the page; each (N,), in [0, 1].
+    """How surely each cell belongs to its cluster, and how much that differs from the page; each (..., N), in [0, 1].
 
-    `features` is (D, N) in [0, 1]. Soft k-means with up to `CLUSTER_COUNT` clusters, no randomness: the first centre is
+    `features` is (..., D, N) in [0, 1]. Soft k-means with up to `CLUSTER_COUNT` clusters, no randomness: the first centre is
     the cell nearest to the page's mean, each next one the cell farthest from all centres so far (the first in raster
     order of equals), and none is opened within two spreads of another, so a constant page has one cluster.
 
@@ -194,31 +199,35 @@ def cluster_cells(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     the more different its kind, the higher. It is averaged over the cell's responsibilities, so that it is continuous
     in the image.
     """
-    size, cells = features.shape
+    size, cells = features.shape[-2:]
     centres, is_open = _farthest_point_centres(features)
+    closed = torch.zeros_like(centres[..., 0, :]).masked_fill_(~is_open, -torch.inf)[..., None]
+    counted = torch.cat([features, torch.ones_like(features[..., :1, :])], -2)
     for _ in range(CLUSTER_ITERATIONS):
-        responsibility = _responsibility(features, centres, is_open)  # (k, N)
-        weight = responsibility.sum(1)
-        centres = torch.where(weight > 1e-6, features @ responsibility.T / weight.clamp(min=1e-6), centres)  # (D, k)
-    responsibility = _responsibility(features, centres, is_open)
-    distances = (centres[:, :, None] - centres[:, None]).square().sum(0).sqrt()  # (k, k)
-    contrast = distances @ (responsibility.sum(1) / cells) / size**0.5
-    return responsibility.amax(0), (contrast @ responsibility).clamp(0, 1)
+        sums = counted @ _responsibility(features, centres, closed).mT  # (..., D + 1, k)
+        # a centre that no cell belongs to stays where it is
+        centres = sums[..., :-1, :].add_(centres, alpha=1e-6) / (sums[..., -1:, :] + 1e-6)
+    responsibility = _responsibility(features, centres, closed)  # (..., k, N)
+    distances = (centres[..., None] - centres[..., None, :]).square().sum(-3).sqrt()  # (..., k, k)
+    contrast = distances @ (responsibility.sum(-1, keepdim=True) / cells) / size**0.5
+    return responsibility.amax(-2), (contrast.mT @ responsibility)[..., 0, :].clamp(0, 1)
 
 
 def binomial_mean(maps: torch.Tensor, rounds: int = 1) -> torch.Tensor:
-    """(C, h, w) mean over each cell and its neighbours, weighted 1 2 1 in both directions, `rounds` times."""
+    """(..., C, h, w) mean over each cell and its neighbours, weighted 1 2 1 in both directions, `rounds` times."""
     for _ in range(rounds):
-        padded = F.pad(maps, (1, 1, 1, 1), mode="replicate")
-        rows = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
-        maps = (rows[..., :-2] + 2 * rows[..., 1:-1] + rows[..., 2:]) / 4
+        maps = F.pad(maps, (1, 1, 1, 1), mode="replicate")
+        maps = F.avg_pool2d(F.avg_pool2d(maps, 2, stride=1), 2, stride=1)  # 1 1 of 1 1 is 1 2 1
     return maps
 
 
 def dilate(maps: torch.Tensor, size: int) -> torch.Tensor:
-    """(C, H, W) largest value in the square of an odd `size` around each pixel, by doubling windows."""
+    """(..., C, H, W) largest value in the square of an odd `size` around each pixel."""
+    if maps.is_cuda:  # two launches; on a CPU windows that double are quicker
+        rows = F.max_pool2d(maps, (size, 1), stride=1, padding=(size // 2, 0))
+        return F.max_pool2d(rows, (1, size), stride=1, padding=(0, size // 2))
     maps = F.pad(maps, (size // 2,) * 4, mode="replicate")
-    for dim in (1, 2):
+    for dim in (-2, -1):
         covered = 1
         while covered < size:
             step = min(covered, size - covered)
@@ -229,32 +238,35 @@ def dilate(maps: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def direction_errors(luminance: torch.Tensor, distance: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The smallest and the mean, each (H, W), of |pixel - mean of its two opposite neighbours| in 4 directions."""
-    height, width = luminance.shape
+    """The smallest and the mean, each (..., H, W), of |pixel - mean of its two opposite neighbours| in 4 directions."""
+    height, width = luminance.shape[-2:]
     padded = F.pad(luminance[None], (distance,) * 4, mode="replicate")[0]
 
     def shifted(row: int, column: int) -> torch.Tensor:
-        return padded[distance + row : distance + row + height, distance + column : distance + column + width]
+        return padded[..., distance + row : distance + row + height, distance + column : distance + column + width]
 
-    errors = [
-        (luminance - (shifted(row, column) + shifted(-row, -column)) / 2).abs()
-        for row, column in ((0, distance), (distance, 0), (distance, distance), (distance, -distance))
-    ]
-    return reduce(torch.minimum, errors), sum(errors[1:], errors[0]) / len(errors)
+    ways = ((0, distance), (distance, 0), (distance, distance), (distance, -distance))
+    ahead = torch.stack([shifted(row, column) for row, column in ways])
+    for there, (row, column) in zip(ahead, ways, strict=True):
+        there.add_(shifted(-row, -column))
+    errors = torch.add(luminance, ahead, alpha=-0.5).abs_()
+    return errors.amin(0), errors.mean(0)
 
 
 def _farthest_point_centres(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    distance = (features - features.mean(1, keepdim=True)).square().sum(0)
-    # index_select, because indexing with a tensor of one number would wait for the device.
-    index = _rounded(distance).argmin(0, keepdim=True)
-    centres, opened = [features.index_select(1, index)], [torch.ones_like(index, dtype=torch.bool)]
+    def at(index: torch.Tensor) -> torch.Tensor:
+        return features.gather(-1, index[..., None, :].expand(*features.shape[:-1], 1))
+
+    distance = (features - features.mean(-1, keepdim=True)).square().sum(-2)
+    centres = [at(_rounded(distance).argmin(-1, keepdim=True))]
+    room = [torch.full_like(distance[..., :1], torch.inf)]
     nearest = torch.full_like(distance, torch.inf)
     for _ in range(CLUSTER_COUNT - 1):
-        nearest = torch.minimum(nearest, (features - centres[-1]).square().sum(0))
-        index = _rounded(nearest).argmax(0, keepdim=True)
-        centres.append(features.index_select(1, index))
-        opened.append(nearest.index_select(0, index) > (2 * CLUSTER_SPREAD) ** 2)
-    return torch.cat(centres, dim=1), torch.cat(opened)
+        nearest = torch.minimum(nearest, (features - centres[-1]).square_().sum(-2))
+        index = _rounded(nearest).argmax(-1, keepdim=True)
+        centres.append(at(index))
+        room.append(nearest.gather(-1, index))
+    return torch.cat(centres, -1), torch.cat(room, -1) > (2 * CLUSTER_SPREAD) ** 2
 
 
 def _rounded(distance: torch.Tensor) -> torch.Tensor:
@@ -262,9 +274,10 @@ def _rounded(distance: torch.Tensor) -> torch.Tensor:
     return (distance * 2**12).round()
 
 
-def _responsibility(features: torch.Tensor, centres: torch.Tensor, is_open: torch.Tensor) -> torch.Tensor:
-    squared = (features[:, None] - centres[:, :, None]).square().sum(0)  # (k, N)
-    return (-squared / (2 * CLUSTER_SPREAD**2)).masked_fill(~is_open[:, None], -torch.inf).softmax(0)
+def _responsibility(features: torch.Tensor, centres: torch.Tensor, closed: torch.Tensor) -> torch.Tensor:
+    # (..., k, N); `closed` (..., k, 1) is -inf for a cluster that is not open
+    squared = (features[..., None, :] - centres[..., None]).square_().sum(-3)
+    return torch.add(closed, squared, alpha=-1 / (2 * CLUSTER_SPREAD**2)).softmax(-2)
 
 
 def _window_sum(maps: torch.Tensor, radius: int) -> torch.Tensor:

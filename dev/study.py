@@ -77,9 +77,7 @@ def _without_tensions():
         return plain(self, scores, query, budget)
 
     stack = contextlib.ExitStack()
-    stack.enter_context(
-        mock.patch.object(balancing, "scene_prior", lambda scores, budget: scores["information"].new_zeros(3))
-    )
+    stack.enter_context(mock.patch.object(balancing, "scene_prior", lambda scene: scene.new_zeros(3)))
     stack.enter_context(mock.patch.object(balancing.AdaptiveTensionBalancer, "forward", forward))
     return stack
 

@@ -42,6 +42,7 @@ CODE_FILES = (
     "reading.py",
     "relating.py",
     "restoring.py",
+    "rows.py",
     "seeing.py",
     "texture.py",
 )

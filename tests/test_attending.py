@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from arrcoc.allocation import Allocation, apply_to_deepstack, apply_to_tokens, flat_index
+from arrcoc.allocation import Allocation, apply_to_deepstack, apply_to_tokens
 from arrcoc.attending import (
     attend,
     cover,
@@ -87,7 +87,7 @@ def test_coverage_floor_takes_the_best_cell_of_each_quadrant():
 def test_coverage_leaves_no_large_hole(grid, count):
     """The blocks partition the grid evenly: at most `count`, one cell each, and no side above twice the ideal."""
     scores = torch.rand(math.prod(grid), generator=torch.Generator().manual_seed(count))
-    cells = cover(scores, grid, count).nonzero().flatten()
+    cells = cover(scores, grid, count, rank(scores)).nonzero().flatten()
     assert 1 <= len(cells) <= min(count, len(scores))
     height, width = grid[0] * grid[1], grid[2]
     row, column = cells // width, cells % width
@@ -98,7 +98,8 @@ def test_coverage_leaves_no_large_hole(grid, count):
 
 
 def test_coverage_of_no_cells():
-    assert not cover(torch.rand(12), (1, 3, 4), 0).any()
+    scores = torch.rand(12)
+    assert not cover(scores, (1, 3, 4), 0, rank(scores)).any()
     assert len(plan(torch.rand(12), (1, 3, 4), 1, coverage_floor=0.5)["positions"]) == 1
 
 
@@ -237,7 +238,7 @@ def check_plan(made: dict, grid, budget: int, num_levels: int = 3):
     cells = math.prod(grid)
     _, height, width = grid
     token_of, level, depth = made["cell_token"], made["level"], made["depth"]
-    index = flat_index(allocation(made, grid))
+    index = allocation(made, grid).raster
     assert len(index) == len(level) == len(depth) == budget
     assert (index.diff() > 0).all()  # raster order, and unique
     assert index.min() >= 0

@@ -46,7 +46,7 @@ NO_QUESTION = torch.zeros(0, 8)
 )
 def test_spread_by_hand(values, expected):
     """exp(entropy) / cells: all alike 1, two of four 1/2, one peak 1/4."""
-    assert spread(torch.tensor(values)) == pytest.approx(expected, abs=1e-4)
+    assert spread(torch.tensor(values).flatten()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_scene_features_by_hand():
@@ -58,20 +58,24 @@ def test_scene_features_by_hand():
     assert features[12] == pytest.approx(math.log(0.5))
 
 
+def prior(scores, budget):
+    return scene_prior(scene_features(scores, budget))
+
+
 def test_scene_prior_by_hand():
     """Flat information over 4 cells: even = 1. Budget 4 pays for all: ln 1 = 0; budget 1: ln 1/4. No participation: 1.
     Information everywhere: 2 * 1 - 1 = 1; in one cell of four: 2 * 1/4 - 1 = -1/2, and budget 4 is four times enough."""
     flat, peak = maps([[0.5, 0.5], [0.5, 0.5]]), maps([[1.0, 0.0], [0.0, 0.0]])
-    torch.testing.assert_close(scene_prior(flat, 4), torch.tensor([0.0, 1, 1]))
-    torch.testing.assert_close(scene_prior(flat, 1), torch.tensor([-math.log(4), 1, 1]))
-    torch.testing.assert_close(scene_prior(peak, 4), torch.tensor([math.log(4), 1, -0.5]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(prior(flat, 4), torch.tensor([0.0, 1, 1]))
+    torch.testing.assert_close(prior(flat, 1), torch.tensor([-math.log(4), 1, 1]))
+    torch.testing.assert_close(prior(peak, 4), torch.tensor([math.log(4), 1, -0.5]), atol=1e-4, rtol=0)
     # Participation +1 and -1 in halves: standard deviation 1, so there is something to exploit.
-    torch.testing.assert_close(scene_prior(maps([[0.5, 0.5]], None, [[1.0, -1.0]]), 2)[1], torch.tensor(-1.0))
+    torch.testing.assert_close(prior(maps([[0.5, 0.5]], None, [[1.0, -1.0]]), 2)[1], torch.tensor(-1.0))
 
 
 def test_at_start_the_scene_alone_decides():
     scores = maps([[0.5, 0.2], [0.1, 0.0]], [[0.3, 0.1], [0.0, 1.0]])
-    expected = torch.tanh(scene_prior(scores, 2))
+    expected = torch.tanh(prior(scores, 2))
     for query in (NO_QUESTION, torch.randn(5, 8), 100 * torch.randn(1, 8)):
         torch.testing.assert_close(balancer()(scores, query, 2).tensions, expected)
 
@@ -81,7 +85,7 @@ def test_relevance_at_neutral_tension_is_the_weighted_mean():
     module = balancer(area_strength=0.0)
     scores = maps([[0.4, 0.0]], [[0.8, 0.0]], [[0.2, 0.0]])
     with torch.no_grad():
-        module.tension.bias[EXPLORE] = -scene_prior(scores, 1)[EXPLORE]
+        module.tension.bias[EXPLORE] = -prior(scores, 1)[EXPLORE]
     balance = module(scores, NO_QUESTION, 1)
     assert balance.tensions[EXPLORE].item() == pytest.approx(0, abs=1e-6)
     torch.testing.assert_close(balance.relevance, torch.tensor([[[0.4, 0.0]]]), atol=1e-6, rtol=0)
@@ -108,7 +112,7 @@ def test_compress_takes_the_mean_of_the_area_and_particularize_doubles_the_diffe
     def relevance(pole, strength=1.0):
         module = pull(balancer(area_strength=strength, weights=only), COMPRESS, pole)
         with torch.no_grad():
-            module.tension.bias[EXPLORE] = -scene_prior(scores, 1)[EXPLORE]
+            module.tension.bias[EXPLORE] = -prior(scores, 1)[EXPLORE]
         return module(scores, NO_QUESTION, 1).relevance[0, 0]
 
     torch.testing.assert_close(relevance(-1), torch.tensor([0.3, 0.2, 0.3]))
@@ -223,8 +227,8 @@ def test_what_all_cells_have_alike_moves_no_tension():
         module = balancer(area_strength=0.0)
         scores = maps([[0.4, 0.0, 0.1]], [[0.8, 0.0, 0.3]], [[shared + 0.2, shared, shared + 0.5]])
         with torch.no_grad():
-            prior = scene_prior(scores, 1)
-            module.tension.bias[EXPLORE] = 0.3 - prior[EXPLORE]
+            alone = prior(scores, 1)
+            module.tension.bias[EXPLORE] = 0.3 - alone[EXPLORE]
         balance = module(scores, NO_QUESTION, 1)
         (balance.relevance[0, 0, 2] - (balance.relevance[0, 0, 1]).detach()).backward()
         found[shared] = module.tension.bias.grad[EXPLORE], balance.relevance - balance.relevance.amin()

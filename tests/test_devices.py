@@ -140,6 +140,82 @@ def test_answers_are_those_of_the_cpu(mode, model, far, asked):
     assert torch.equal(near(answers), tokens)
 
 
+@pytest.mark.parametrize("mode", ["foveated", "foveated in two stages"])
+@pytest.mark.parametrize("few", [0.0, 1.0])
+def test_coarse_views_are_the_same_in_a_call_of_their_own_and_with_their_images(
+    few, mode, model, far, asked, monkeypatch
+):
+    """As on a GPU, where few patches go with the others."""
+    budget, spending = MODES[mode]
+    inputs, calls = asked(budget), []
+    logits = model(**inputs, **spending).logits
+    monkeypatch.setattr("arrcoc.seeing._FEW", few)
+    counted = far.model.visual.register_forward_hook(lambda *_: calls.append(1))
+    with far_device() as mixed:
+        found = far(**inputs.to(FAR), **spending).logits
+    counted.remove()
+    assert mixed == []
+    assert len(calls) == (1 if few else 2)
+    torch.testing.assert_close(near(found), logits, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", list(MODES)[1:])
+def test_images_of_one_grid_are_taken_together(mode, model, far, make_inputs, page, monkeypatch):
+    """So that a GPU is launched on once for all of them; those of other grids, and what is more than memory should hold, apart."""
+    pictures = [page(seed=0), page(96, 128, seed=1), page(seed=2), page(seed=3)]
+    questions = ["Which one?", "What is it?", "What is the total of all that is listed on this page?", "Where?"]
+    budget, spending = MODES[mode]
+    inputs = make_inputs(pictures, questions, token_budget=budget)
+    layer, counts = type(far.model.arrcoc), {"look": [], "knows": []}
+    logits = model(**inputs, **spending).logits
+
+    def counted(name):
+        plain = getattr(layer, name)
+
+        def method(self, first, *others):
+            taken = first if name == "look" else first.texture
+            counts[name].append(len(taken) if taken.ndim == 4 else 1)
+            return plain(self, first, *others)
+
+        return method
+
+    for name in counts:
+        monkeypatch.setattr(layer, name, counted(name))
+    with far_device() as mixed:
+        moved = inputs.to(FAR)
+        found = far(**moved, **spending).logits
+        monkeypatch.setattr("arrcoc.deciding._CELLS_TOGETHER", 2 * 48)
+        apart = far(**moved, **spending).logits
+    assert mixed == []
+    assert counts["look"] == [3, 1, 2, 1, 1]
+    auto = spending.get("encode_ratio") == "auto"  # which encodes unlike numbers of cells
+    assert sorted(counts["knows"]) == ([1] * 8 if auto else [1, 1, 1, 2, 3])
+    for logits_there in (found, apart):
+        torch.testing.assert_close(near(logits_there), logits, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["select", "two stages"])
+@pytest.mark.parametrize("part", ["information", "perspective", "participation", "early_participation", "reader"])
+def test_what_replaces_a_scorer_is_given_one_image_at_a_time(part, mode, model, far, make_inputs, page, monkeypatch):
+    """As docs/extending.md promises it."""
+    budget, spending = MODES[mode]
+    inputs, shapes = make_inputs([page(seed=0), page(seed=2)], "Which one?", token_budget=budget), []
+    logits = model(**inputs, **spending).logits
+    own = getattr(far.model.arrcoc, part)
+
+    class Replaced(type(own)):
+        def forward(self, first, *others):
+            shapes.append(first.ndim)
+            return super().forward(first, *others)
+
+    monkeypatch.setattr(own, "__class__", Replaced)
+    with far_device() as mixed:
+        found = far(**inputs.to(FAR), **spending).logits
+    assert mixed == []
+    assert set(shapes) == ({3} if mode == "two stages" or ("early" not in part and part != "reader") else set())
+    torch.testing.assert_close(near(found), logits, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_allocator_may_stand_on_a_device_of_its_own(mode, model, far, asked):
     """As a `device_map` over several GPUs puts it."""

@@ -249,6 +249,13 @@ def test_information_on_any_grid(grid_hw):
         assert torch.equal(score, InformationScorer()(canvas, grid_hw))
 
 
+def test_information_of_several_images_is_that_of_each_alone():
+    canvases = torch.stack([pixel_canvas(pixels_of(page(size)), (32, 32)) for size in (20, 30, 40)])
+    scorer = InformationScorer()
+    alone = torch.stack([scorer(canvas, (32, 32)) for canvas in canvases])
+    torch.testing.assert_close(scorer(canvases, (32, 32)), alone, atol=1e-6, rtol=0)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_information_on_gpu_agrees_with_cpu():
     canvas = pixel_canvas(pixels_of(page(20)), (32, 32))

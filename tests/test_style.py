@@ -18,6 +18,7 @@ TORCH_ALONE = (
     "participating.py",
     "relating.py",
     "matching.py",
+    "rows.py",
     "reading.py",
     "balancing.py",
     "allocation.py",

@@ -16,8 +16,8 @@ def grey(height: int, width: int, value: float) -> torch.Tensor:
     return torch.full((3, height, width), float(value))
 
 
-def random_image(size: int = 512) -> torch.Tensor:
-    return torch.randint(0, 256, (3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+def random_image(size: int = 512, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, 256, (3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize(("name", "index"), [("red", 0), ("green", 1), ("blue", 2)])
@@ -241,6 +241,15 @@ def test_results_lie_where_the_image_lies():
     assert torch.equal(texture, expected)
 
 
+@pytest.mark.parametrize("grid_hw", GRIDS)
+def test_several_images_are_measured_as_each_alone(grid_hw):
+    images = torch.stack([random_image(seed=seed) for seed in range(3)])
+    together = texture_array(pixel_canvas(images, grid_hw), grid_hw)
+    assert together.shape == (3, 13, *grid_hw)
+    alone = torch.stack([texture_array(pixel_canvas(image, grid_hw), grid_hw) for image in images])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("grid_hw", GRIDS)
 def test_gpu_agrees_with_cpu(grid_hw):
@@ -254,7 +263,7 @@ def test_gpu_agrees_with_cpu(grid_hw):
     ("image", "grid_hw", "message"),
     [
         (torch.zeros(3, 4, 8, dtype=torch.uint8), (1, 1), r"\(3, 4, 8\); wanted \(3, S, S\)"),
-        (torch.zeros(1, 3, 8, 8, dtype=torch.uint8), (1, 1), r"wanted \(3, S, S\)"),
+        (torch.zeros(1, 1, 3, 8, 8, dtype=torch.uint8), (1, 1), r"wanted \(3, S, S\)"),
         (torch.zeros(3, 0, 0, dtype=torch.uint8), (1, 1), r"\(3, 0, 0\); wanted"),
         (torch.zeros(3, 8, 8), (1, 1), r"float32; wanted torch.uint8"),
         (torch.zeros(3, 8, 8, dtype=torch.uint8), (0, 3), r"grid_hw=\(0, 3\); wanted"),
