@@ -12,23 +12,28 @@ from .asking import Asked, ask
 from .compiling import uncompiled
 from .encoded import EncodedImages
 from .encoding import CoarseView, coarse_grid
-from .layer import ARRCOCLayer, ARRCOCOutput
+from .layer import ARRCOCLayer, ARRCOCOutput, ScoreMaps
 from .looking import Glance, beside_each_other, one_by_one
 
 _CELLS_TOGETHER = 4096  # which bounds the memory: as many as one image of 2048 x 2048 has
 
 
-def _together(
-    grids: dict[int, tuple[int, int, int]], device: torch.device, like: Mapping[int, Any], several: bool
-) -> Iterator[list[int]]:
-    """The numbers of images that are looked at, or scored, together: on a GPU, where an operation costs its launch, those that are
-    alike in `like`, as many as have `_CELLS_TOGETHER`; each alone on a CPU, where nothing is gained, and unless `several`."""
-    alike: dict[Any, list[int]] = {}
-    for number in grids:
-        alike.setdefault(like[number], []).append(number)
-    for some in alike.values():
-        most = max(1, _CELLS_TOGETHER // math.prod(grids[some[0]])) if several and device.type != "cpu" else 1
+def _together(kinds: Mapping[int, tuple], device: torch.device, several: bool) -> Iterator[list[int]]:
+    """The numbers of images that are looked at, or scored, together: on a GPU, where an operation costs its launch, those of one of
+    `kinds` (the grid, and what else has to be alike), as many as have `_CELLS_TOGETHER`; each alone on a CPU, where nothing is
+    gained, and unless `several`."""
+    alike: dict[tuple, list[int]] = {}
+    for number, kind in kinds.items():
+        alike.setdefault(kind, []).append(number)
+    for (grid, *_), some in alike.items():
+        most = max(1, _CELLS_TOGETHER // math.prod(grid)) if several and device.type != "cpu" else 1
         yield from (some[first : first + most] for first in range(0, len(some), most))
+
+
+def _padded(queries: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    # the questions of several images, (n, Tq, text hidden size), and (n, Tq) bool, False at padding
+    places = torch.arange(max(map(len, queries)), device=queries[0].device)
+    return pad_sequence(list(queries), batch_first=True), torch.stack([places < len(query) for query in queries])
 
 
 def _levels_of(vision, number: int, device) -> list[torch.Tensor]:
@@ -71,24 +76,16 @@ class DecidingMixin:
             )
         device = self._scoring_device(device)
         glances: dict[int, Glance] = {}
-        layer, grids = self.arrcoc, {number: asked.grids[number] for number in numbers}
-        for some in _together(
-            grids, device, grids, layer.takes_several("look") and (not early or layer.takes_several("rate"))
-        ):
+        layer, kinds = self.arrcoc, {number: (asked.grids[number],) for number in numbers}
+        several = layer.takes_several("look") and (not early or layer.takes_several("rate"))
+        for some in _together(kinds, device, several):
             images, alone = [asked.texture_images[number] for number in some], len(some) == 1
-            seen = layer.look((images[0] if alone else torch.stack(images)).to(device), grids[some[0]])
-            if early and alone:
-                seen = layer.rate(seen, self._query(asked, some[0]).to(device))
-            elif early:
-                seen = layer.rate(seen, *self._queries(asked, some, device))
+            seen = layer.look((images[0] if alone else torch.stack(images)).to(device), asked.grids[some[0]])
+            if early:
+                queries = [self._query(asked, number).to(device) for number in some]
+                seen = layer.rate(seen, *(queries if alone else _padded(queries)))
             glances |= zip(some, [seen] if alone else one_by_one(seen), strict=True)
         return [glances[number] for number in numbers]
-
-    def _queries(self, asked: Asked, numbers: Sequence[int], device) -> tuple[torch.Tensor, torch.Tensor]:
-        """The questions of these images, (n, Tq, text hidden size), and (n, Tq) bool, False at padding."""
-        queries = [self._query(asked, number).to(device) for number in numbers]
-        places = torch.arange(max(map(len, queries)), device=device)
-        return pad_sequence(queries, batch_first=True), torch.stack([places < len(query) for query in queries])
 
     @uncompiled
     def _restore(self, vision, glances: list[Glance | None]) -> None:
@@ -163,7 +160,9 @@ class DecidingMixin:
         unseen = [n for n, glance in enumerate(glances) if glance is None and not spared[n]]
         looks = dict(zip(unseen, self._look(asked, unseen, vision.last_hidden_state.device), strict=True))
         seen = [looks.get(number, glance) for number, glance in enumerate(glances)]
-        known = self._known(vision, asked, {n: glance for n, glance in enumerate(seen) if not spared[n]})
+        device = self._scoring_device(vision.last_hidden_state.device)
+        scored = {n: (glance, self._query(asked, n).to(device)) for n, glance in enumerate(seen) if not spared[n]}
+        known = self._known(vision, asked, scored, device)
         for number, grid in enumerate(asked.grids):
             budget = asked.budget(number)
             budget -= 0 if views[number] is None else len(views[number])
@@ -175,25 +174,26 @@ class DecidingMixin:
             if spared[number]:
                 outputs.append(None)
                 continue
-            device = self._scoring_device(merger_inputs[number].device)
-            levels, query = _levels_of(vision, number, device), self._query(asked, number).to(device)
-            merged = merger_inputs[number].to(device)
-            outputs.append(self.arrcoc(seen[number], grid, budget, merged, levels, query, known.get(number)))
+            (glance, query), merged = scored[number], merger_inputs[number].to(device)
+            outputs.append(self.arrcoc(glance, grid, budget, merged, known[number], query))
         return outputs
 
-    def _known(self, vision, asked: Asked, glances: dict[int, Glance]) -> dict[int, tuple[torch.Tensor, ...]]:
-        """The score maps of those of the images that `_together` takes together."""
-        device = self._scoring_device(vision.last_hidden_state.device)
-        known: dict[int, tuple[torch.Tensor, ...]] = {}
-        like = {
-            n: (asked.grids[n], glance.cells is None, len(vision.pooler_output[n])) for n, glance in glances.items()
-        }
-        for some in _together({n: of[0] for n, of in like.items()}, device, like, self.arrcoc.takes_several("knows")):
-            if len(some) > 1:
-                levels = [torch.stack(of) for of in zip(*(_levels_of(vision, n, device) for n in some), strict=True)]
-                seen = beside_each_other([glances[number] for number in some])
-                maps = self.arrcoc.knows(seen, levels, *self._queries(asked, some, device))
-                known |= zip(some, zip(*maps, strict=True), strict=True)
+    def _known(
+        self, vision, asked: Asked, scored: dict[int, tuple[Glance, torch.Tensor]], device: torch.device
+    ) -> dict[int, ScoreMaps]:
+        """The score maps of the images of `scored`, a glance and a question each, together where `_together` says so."""
+        known: dict[int, ScoreMaps] = {}
+        sizes = [len(tokens) for tokens in vision.pooler_output]
+        kinds = {n: (asked.grids[n], glance.cells is None, sizes[n]) for n, (glance, _) in scored.items()}
+        for some in _together(kinds, device, self.arrcoc.takes_several("knows")):
+            levels = [_levels_of(vision, number, device) for number in some]
+            glances, queries = zip(*(scored[number] for number in some), strict=True)
+            if len(some) == 1:
+                known[some[0]] = self.arrcoc.knows(glances[0], levels[0], queries[0])
+                continue
+            stacked = [torch.stack(of) for of in zip(*levels, strict=True)]
+            maps = self.arrcoc.knows(beside_each_other(glances), stacked, *_padded(queries))
+            known |= zip(some, zip(*maps, strict=True), strict=True)
         return known
 
     @uncompiled

@@ -18,6 +18,7 @@ from .restoring import ContextRestorer
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")  # dials that the tensors' shapes hang on
+ScoreMaps = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # in the order of `SCORES`
 _TAKES_SEVERAL: dict[str, dict[str, type[nn.Module]]] = {
     "look": {"information": InformationScorer},
     "rate": {"reader": CellReader, "perspective": PerspectivalScorer, "early_participation": ParticipatoryScorer},
@@ -234,7 +235,7 @@ class ARRCOCLayer(nn.Module):
 
         Args:
             glance: with `read` and `cells`.
-            levels: (M, vision out_hidden_size) each, as `forward` takes them.
+            levels: (M, vision out_hidden_size) each, as `knows` takes them.
         """
         return self.restorer(levels, glance.read, glance.cells, glance.texture.shape[1:])
 
@@ -260,9 +261,19 @@ class ARRCOCLayer(nn.Module):
 
     def knows(
         self, glance: Glance, levels: list[torch.Tensor], query: torch.Tensor, mask: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The score maps of `SCORES` (h, w), from what `forward` takes; (n, h, w) of several images (see `takes_several`) with as
-        many cells encoded, whose `glance` is `beside_each_other`: each has a question and a row of `mask`, False at padding."""
+    ) -> ScoreMaps:
+        """The maps of `SCORES`, (h, w) float32 each.
+
+        Args:
+            glance: stage 1 of the image.
+            levels: (M, vision out_hidden_size) each, a row for each encoded cell: the visual tokens, then what each DeepStack level
+                adds.
+            query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
+            mask: (Tq,) bool, False at padding; `None` where there is none.
+
+        Several images (see `takes_several`), with as many cells encoded and a question each, have one more dimension in front of
+        all of these and of the maps; their `glance` is `beside_each_other`.
+        """
         with torch.autocast(query.device.type, enabled=False):
             asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
             levels = [level.detach() for level in levels]  # no gradient enters the frozen base through the scores
@@ -275,9 +286,8 @@ class ARRCOCLayer(nn.Module):
         grid: tuple[int, int, int],
         budget: int,
         merger_inputs: torch.Tensor,
-        levels: list[torch.Tensor],
+        maps: ScoreMaps,
         query: torch.Tensor,
-        maps: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     ) -> ARRCOCOutput:
         """The decision for one image, in float32 whatever the dtype of the model.
 
@@ -287,13 +297,11 @@ class ARRCOCLayer(nn.Module):
             budget: tokens to keep, 1 <= budget <= h * w, and at most the cells that are encoded.
             merger_inputs: (M, merge_size ** 2 * vision hidden size), what the patch merger reads of each encoded cell, h * w
                 where all are; by them `diversity` tells what cells are similar.
-            levels: (M, vision out_hidden_size) each: the visual tokens, then what each DeepStack level adds.
+            maps: from `knows`.
             query: (Tq, text hidden size) embeddings of the question's tokens; Tq = 0 where nothing is asked.
-            maps: from `knows`, which is asked where they are not there.
         """
         with torch.autocast(merger_inputs.device.type, enabled=False):
-            known = self.knows(glance, levels, query) if maps is None else maps
-            scores = {name: score[None] for name, score in zip(SCORES, known, strict=True)}
+            scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
             balance = self.balancer(scores, query, budget)
             output = self.allocator(balance, scores, grid, budget, merger_inputs.detach(), glance.cells)
             output = replace(output, glance=glance)

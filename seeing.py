@@ -2,7 +2,6 @@
 
 import weakref
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -222,10 +221,10 @@ class SeeingMixin(DecidingMixin):
         a call of few patches takes as long as one of many, they go with the images where they are few beside these.
         """
         seen = [view for view in views if view is not None]
+        if not seen and all(kept is None for kept in cells):
+            return self.encode(pixel_values, image_grid_thw, **kwargs), views
         if not seen:
-            whole = all(kept is None for kept in cells)
-            encode = self.encode if whole else partial(encode_cells, self.visual, cells=cells)
-            return encode(pixel_values, image_grid_thw, **kwargs), views
+            return encode_cells(self.visual, pixel_values, image_grid_thw, cells, **kwargs), views
         grids, whole = image_grid_thw.new_tensor([view.grid for view in seen]), [None] * len(seen)
         patches = torch.cat([view.pixel_values for view in seen]).to(self.visual.dtype)
         if pixel_values.device.type != "cpu" and len(patches) <= _FEW * len(pixel_values):

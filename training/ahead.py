@@ -33,7 +33,7 @@ class EncodedPage:
     Attributes:
         grid: (t, h, w) merged grid.
         glance: stage 1 of it, but for what hangs on the question.
-        levels: as `ARRCOCLayer.forward` takes them, in half precision.
+        levels: as `ARRCOCLayer.knows` takes them, in half precision.
         query_input_ids, query_attention_mask: (questions, Tq).
         evidence, context: (questions, M) covered share of each cell.
         attention: (questions, M) how the answer's tokens attend to them in the full model, 0 where no signal asks; `None`
