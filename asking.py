@@ -165,10 +165,14 @@ def as_bytes(texture_images: torch.Tensor | None) -> torch.Tensor | None:
     """`texture_images` of wider whole numbers, which `datasets` makes of bytes, as uint8; any others as they are.
 
     Raises:
-        ValueError: a number is not of 0 to 255.
+        ValueError: it is no tensor, or a number is not of 0 to 255.
     """
     if texture_images is None:
         return None
+    if not isinstance(texture_images, torch.Tensor):
+        raise ValueError(
+            f"texture_images is a {type(texture_images).__name__}; pass the tensor that the processor returns"
+        )
     kind = texture_images.dtype
     if kind in (torch.uint8, torch.bool) or kind.is_floating_point or kind.is_complex:
         return texture_images

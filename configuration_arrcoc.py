@@ -28,6 +28,8 @@ ALLOCATION_MODES = ("select", "foveated")
 
 # Dials that live in the processor, because the number of placeholders is fixed when the prompt is written.
 PROCESSOR_DIALS = ("token_budget", "texture_size", "question_turn")
+# How alike an unknown name is to a dial to be a misspelling of it; "temperature" and "feature_size" of other configs are less.
+_ALIKE = 0.86
 # What the processor makes of each image beside Qwen3-VL's inputs.
 OWN_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 # What the model's calls take beside Qwen3-VL's arguments.
@@ -255,7 +257,7 @@ def _refuse_misspelt_field(config_class: Any, name: str):
         return  # of another part: a Qwen3-VL of later may have one more
     if name in PROCESSOR_DIALS:
         raise ValueError(f"{name} is a dial of the processor, not of the model config; set it on ARRCOCProcessor")
-    close = difflib.get_close_matches(name, [*_own_fields(config_class), *PROCESSOR_DIALS], n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name, [*_own_fields(config_class), *PROCESSOR_DIALS], n=1, cutoff=_ALIKE)
     if close:
         raise ValueError(f"{name} is not a field of {config_class.__name__}; did you mean {close[0]}?")
 

@@ -190,7 +190,8 @@ class Float32Conv2d(nn.Conv2d):
     """A convolution that calculates in float32 whatever its weights are stored in."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return self._conv_forward(input.float(), self.weight.float(), self.bias.float())
+        bias = None if self.bias is None else self.bias.float()
+        return self._conv_forward(input.float(), self.weight.float(), bias)
 
 
 def check_texture(texture: torch.Tensor, channels: int) -> tuple[int, int]:

@@ -15,6 +15,12 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider than 8 bits
 _DEEP_MAXIMUM = 65535
+_WIDE = (
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+)  # of arrays, that torchvision resizes without rounding or clipping to bytes
 _REDUCING_GAP = 2.0  # of PIL's `resize`: a picture of twice as many times the size is reduced before
 _ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
 _TURN = Image.Transpose
@@ -26,7 +32,7 @@ _TURNS = {
 _SAYS_HOW = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")  # where a file may hold its orientation
 
 
-def open_picture(source, data_format: str | None = None, keep_arrays: bool = False):
+def open_picture(source, data_format: str | None = None, keep_arrays: bool = False, keep_wide: bool = False):
     """`source` with local files opened, and every picture and array as a PIL image: RGB of 8 bits, upright by its EXIF tag.
 
     16-bit pictures are scaled to 8 bits (PIL would clip them to white); CMYK, palette, grey and alpha go through the
@@ -37,7 +43,8 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
         source: path, URL, base64 string, PIL image, bytes of a file, open file, array or tensor, `{"bytes": ..., "path": ...}` as
             the library `datasets` has a picture that it did not decode, or a list of these.
         data_format: "channels_first" or "channels_last" where the shape of an array does not tell; see `to_pil`.
-        keep_arrays: leave floating-point arrays to the image processor.
+        keep_arrays: leave floating-point arrays to the image processor, unchecked.
+        keep_wide: leave it those of three channels and more than 8 bits a value, too, but for those in [0, 1].
 
     Raises:
         FileNotFoundError: a path-like string with no file behind it.
@@ -46,7 +53,7 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     if isinstance(source, (list, tuple)):
         opened: list = []
         for entry in source:
-            one = open_picture(entry, data_format, keep_arrays)
+            one = open_picture(entry, data_format, keep_arrays, keep_wide)
             batch = isinstance(one, list) and isinstance(entry, (np.ndarray, torch.Tensor))  # may stand beside pictures
             opened += one if batch else [one]
         return opened
@@ -63,13 +70,16 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     if isinstance(source, Image.Image):
         return to_rgb(source, "the image")
     if isinstance(source, (np.ndarray, torch.Tensor)) and source.ndim == 4:
-        pictures = [open_picture(entry, data_format, keep_arrays) for entry in source]
+        pictures = [open_picture(entry, data_format, keep_arrays, keep_wide) for entry in source]
         return pictures[0] if len(pictures) == 1 else pictures  # a part of a chat is one picture
-    if isinstance(source, np.ndarray):
-        kept = keep_arrays and np.issubdtype(source.dtype, np.floating)
-        return source if kept else to_pil(source, data_format)
-    if isinstance(source, torch.Tensor):
-        return source if keep_arrays and source.is_floating_point() else to_pil(source, data_format)
+    if isinstance(source, (np.ndarray, torch.Tensor)):
+        kind = str(source.dtype).removeprefix("torch.")
+        if keep_arrays and "float" in kind:
+            return source
+        picture = to_pil(source, data_format)
+        channels = [size for size in (source.shape[0], source.shape[-1]) if size in (1, 3, 4)]
+        wide = keep_wide and kind in _WIDE and source.ndim == 3 and channels == [3] and source.max() > 1
+        return source if wide else picture
     return source
 
 

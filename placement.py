@@ -140,7 +140,8 @@ def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw
     mask = attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
     _, lengths = image_runs((input_ids.cpu() == image_token_id).long(), None if mask is None else mask.cpu())
     _check_runs(lengths, cells_of(image_grid_thw.cpu(), merge_size))
-    came = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
+    # a collator may have stacked the rows of prompts with one image each
+    came = None if image_token_counts is None else torch.as_tensor(image_token_counts).flatten().tolist()
     if came is not None and came != lengths.tolist():
         raise ValueError(
             # trainers look for stock's words, and say then that they truncated the prompt

@@ -189,7 +189,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             factor = of_images("rescale_factor", self.image_processor.rescale_factor)
             rescale = rescale and factor is not None and math.isclose(factor, 1 / 255)
             data_format = of_images("input_data_format", None)
-            images = open_picture(images, data_format, keep_arrays=not rescale)
+            wide = getattr(self.image_processor, "backend", None) == "torchvision"
+            images = open_picture(images, data_format, keep_arrays=not rescale, keep_wide=wide)
         questions = []
         if question is not None and images is not None:
             questions = given_questions(question, len(make_flat_list_of_images(images)))

@@ -9,7 +9,7 @@ _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by t
 # What says behind a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 _INSTRUCTION = re.compile(
     r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:please\s+)?(?:try\s+to\s+)?"
-    r"(?:answer|respond|reply|keep|think|be|say|a(?=:\s*\Z)|let['\u2019]s|(?P<gives>give|only|just|output|return|provide))\b",
+    r"(?:answer|respond|reply|keep|think|be|say|thanks|thank\s+you|no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|(?P<gives>give|only|just|output|return|provide))\b",
     re.IGNORECASE,
 )
 _HOW = frozenset((
@@ -19,6 +19,8 @@ _HOW = frozenset((
     "single", "one", "two", "few", "word", "words", "phrase", "phrases", "sentence", "sentences", "option", "options",
     "from", "given", "provided", "choice", "choices", "question", "following", "explanation", "explanations", "else",
     "nothing", "possible", "you", "can", "output", "return", "provide", "think", "let", "s", "try", "to", "if", "be",
+    "thanks", "thank", "lowercase", "uppercase", "english", "french", "german", "spanish", "italian", "portuguese", "chinese",
+    "japanese", "korean",
 ))  # fmt: skip
 # What may stand before it, "If the answer is not on the page, say 'unanswerable'", and what is said then.
 _WHEN = _HOW | frozenset((
@@ -171,7 +173,7 @@ def _without_instruction(question: str) -> str:
     while True:
         line, mark = question.rfind("\n") + 1, max(question.rfind(end) for end in _ENDS) + 1
         for start in sorted({line, mark} - {0}, reverse=True):  # two texts of a chat may stand without a space between
-            asked, behind = question[:start].rstrip(), question[start:].strip()
+            asked, behind = question[:start].rstrip(), question[start:].strip().strip("()[]*_ ")
             if asked and _instructs(behind):
                 question = asked
                 break

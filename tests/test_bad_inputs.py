@@ -493,6 +493,11 @@ def broken(inputs, **changes):
         (lambda good: {"image_token_counts": good["image_token_counts"] + 1}, r"image_token_counts is \[6\], .* \[5\]"),
         (lambda good: {"texture_images": None}, "texture_images is missing.* make the inputs with ARRCOCProcessor"),
         (lambda good: {"texture_images": good["texture_images"].repeat(2, 1, 1, 1)}, "texture_images holds 2 images"),
+        (lambda good: {"texture_images": list(good["texture_images"])}, "texture_images is a list; pass the tensor"),
+        (
+            lambda good: {"texture_images": good["texture_images"].numpy()},
+            "texture_images is a ndarray; pass the tensor",
+        ),
         (lambda good: {"texture_images": good["texture_images"].float()}, "dtype torch.float32; wanted torch.uint8"),
         (lambda good: {"query_input_ids": good["query_input_ids"].repeat(2, 1)}, "query_input_ids holds 2 images"),
         (lambda good: {"image_grid_thw": good["image_grid_thw"].repeat(2, 1)}, "prompt has 1 images .* has 2"),
@@ -862,7 +867,8 @@ def test_inputs_that_lack_a_part(spoil, says, tiny_model, make_inputs, page):
         with pytest.raises(ValueError, match=says):
             model(**make_inputs([page(128, 96)], token_budget="full") | spoil)
     counts = inputs["image_token_counts"].tolist()
-    assert torch.equal(model(**inputs | {"image_token_counts": counts}).logits, model(**inputs).logits)
+    for same in (counts, [counts]):  # a collator may have stacked rows of prompts with one image each
+        assert torch.equal(model(**inputs | {"image_token_counts": same}).logits, model(**inputs).logits)
 
 
 @torch.no_grad()

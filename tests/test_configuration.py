@@ -148,6 +148,16 @@ def test_misspelt_names(folder, way, name):
         ways(folder)[way](name, 0.5)
 
 
+@pytest.mark.parametrize("name", ["temperature", "router_temperature", "feature_size", "question_token"])
+def test_names_of_other_configs(folder, name):
+    """Stock keeps what is set on a config and what its file says, be it a field or not."""
+    assert getattr(ways(folder)["assignment"](name, 0.5), name) == 0.5
+    loaded = ways(folder)["file"](name, 0.5)
+    assert (
+        name == "temperature" or getattr(loaded, name) == 0.5
+    )  # which is one of generation's, and none of a config read
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROCESSOR_DIALS)
 def test_dials_of_the_processor(folder, way, name):

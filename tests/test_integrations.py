@@ -71,6 +71,17 @@ def test_dora_on_every_linear_layer_starts_as_its_base(model, batch):
         assert (wrapped.eval()(**batch).logits - expected).abs().max() < TOLERANCE
 
 
+def test_lora_on_the_allocators_convolutions(model, batch):
+    peft = pytest.importorskip("peft")
+    base = copy.deepcopy(model)
+    config = peft.LoraConfig(r=2, target_modules=["perspective.first", "phrases.together"])
+    with torch.no_grad():
+        expected = base(**batch).logits
+        wrapped = peft.get_peft_model(base, config).eval()
+        assert (wrapped(**batch).logits - expected).abs().max() < TOLERANCE
+    assert sum("lora_A" in name for name, _ in wrapped.named_parameters()) == 2
+
+
 @pytest.mark.parametrize("kind", ["LoraConfig", "BOFTConfig"])
 def test_dora_and_boft_on_every_linear_layer_but_the_allocators_train(kind, model, batch):
     """As docs/limits.md says: rows of zeros have no norm, and 13 channels divide by no block."""

@@ -220,6 +220,12 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("Read the total.\nPlease answer with a number only.", "Read the total."),
         ("What is the total?Answer with a single word.", "What is the total?"),  # two texts of a chat
         ("What is the total?\nKeep it short.", "What is the total?"),
+        ("What is the total? (Answer with a single word.)", "What is the total?"),
+        ("What is the total?\n[Answer briefly]", "What is the total?"),
+        ("What is the total? *Answer in English.*", "What is the total?"),
+        ("What is the total? No explanation.", "What is the total?"),
+        ("What is the total? Thank you.", "What is the total?"),
+        ("What is the total? (in English)", "What is the total? in English"),
         ("What is the total?\nOutput JSON only.", "What is the total?"),
         ("What is the total?\nLet's think step by step.", "What is the total?"),
         ("What is the total? Only the answer, please.", "What is the total?"),

@@ -108,6 +108,17 @@ with torch.no_grad():
         if len(asked["input_ids"]) == 1:  # prompt lookup takes one prompt
             guessed = model.generate(**asked, **options, **told, prompt_lookup_num_tokens=20)
             entry["guessed"] = max(gap(one, two) for one, two in zip(begun.logits, guessed.logits))
+result["arrays"] = {}
+for kind in ("uint8", "int32", "int64", "float32", "float64"):
+    for name, array in (("numpy", np.array(pages[0]).astype(kind)), ("torch", torch.from_numpy(np.array(pages[0]).astype(kind)))):
+        array = array[:50, :70]  # to be resized
+        ours = processor(text=processor.image_token, images=[array], token_budget="full", return_tensors="pt")
+        raw = processor(text=processor.image_token, images=[array], token_budget=2, return_tensors="pt")["texture_images"]
+        theirs = processor.image_processor(images=[array], return_tensors="pt")
+        equal = torch.equal(ours["pixel_values"], theirs["pixel_values"])
+        result["arrays"][f"{name} {kind}"] = [equal, torch.equal(raw, ours["texture_images"])]
+grey = np.array(pages[0])[..., 0].astype("float32")
+result["grey"] = list(processor(text=processor.image_token, images=[grey], return_tensors="pt")["pixel_values"].shape)
 json.dump(result, open(folder + "/result.json", "w"))
 """
 
@@ -129,6 +140,17 @@ def result(tiny_model, stock_twin, processor, page, tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads((folder / "result.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_arrays_of_0_to_255_are_resized_as_stock_resizes_them(name, kind, result):
+    """torchvision rounds bytes as it resizes, and clips them; wider values it does not."""
+    assert result["arrays"][f"{name} {kind}"] == [True, True]
+
+
+def test_a_grey_array_of_floats_becomes_three_channels(result):
+    assert result["grey"] == [16 * 12, 3 * 2 * 8 * 8]
 
 
 @pytest.mark.parametrize("name", ["video", "image and video", "video and image", "batch"])
