@@ -6,17 +6,18 @@ are read, results whose length hangs on values. No gradients: enter `torch.no_gr
 """
 
 import contextlib
+import functools
+import os
 import traceback
 from pathlib import Path
 from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._python_dispatch import TorchDispatchMode
 
 FAR = torch.device("meta")
-_ROOT, _HERE = Path(__file__).parents[1], Path(__file__)
+_ROOT, _HERE = f"{Path(__file__).parents[1]}{os.sep}", __file__
 _aten = torch.ops.aten
 # These take both devices on a GPU, too: an index on the CPU, and copies.
 _BOTH = {
@@ -71,7 +72,11 @@ class _Computing(TorchDispatchMode):
 
 
 def _compute(func, args, kwargs, mixed: list[str]):
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors: list[torch.Tensor] = []
+    near_args, near_kwargs = (
+        _map(_near, args, tensors),
+        {name: _map(_near, own, tensors) for name, own in kwargs.items()},
+    )
     far = any(isinstance(tensor, FarTensor) for tensor in tensors)
     near = any(not isinstance(tensor, FarTensor) and tensor.ndim for tensor in tensors)
     indexes_near = func is _aten.index.Tensor and not isinstance(args[0], FarTensor)
@@ -79,15 +84,13 @@ def _compute(func, args, kwargs, mixed: list[str]):
         mixed.append(f"{func} in {_line()}")
     if _waits(func, args, kwargs, far, near):
         waits.append(_line())
-    near_args, near_kwargs = tree_map(_near, args), tree_map(_near, dict(kwargs))
     if kwargs.get("device") is not None:
         far = torch.device(kwargs["device"]) == FAR
         near_kwargs["device"] = "cpu"
-    with _disable_current_modes():
-        out = func(*near_args, **near_kwargs)
+    out = func(*near_args, **near_kwargs)  # on tensors that are near, while the mode is off
     if func is _aten.copy_.default or (isinstance(out, torch.Tensor) and out is near_args[0]):
         return args[0]  # written in place
-    return tree_map(_far, out) if far else out
+    return _map(_far, out) if far else out
 
 
 def _waits(func, args, kwargs, far: bool, near: bool) -> bool:
@@ -96,7 +99,12 @@ def _waits(func, args, kwargs, far: bool, near: bool) -> bool:
     if func in (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default):
         indices = [index for index in args[1] if index is not None]
         return far and any(index.dtype == torch.bool or not isinstance(index, FarTensor) for index in indices)
-    return far and (any(name in str(func) for name in _WAITS) or (near and func is _aten.copy_.default))
+    return far and (_reads_values(func) or (near and func is _aten.copy_.default))
+
+
+@functools.cache
+def _reads_values(func) -> bool:
+    return any(name in str(func) for name in _WAITS)
 
 
 class _Making(TorchFunctionMode):
@@ -106,8 +114,17 @@ class _Making(TorchFunctionMode):
         if func in (torch.tensor, torch.as_tensor) and device is not None and torch.device(device) == FAR:
             waits.append(_line())
             with torch._C.DisableTorchFunction():
-                return FarTensor(func(tree_map(_near, args[0]), **kwargs | {"device": "cpu"}))
+                return FarTensor(func(_map(_near, args[0]), **kwargs | {"device": "cpu"}))
         return func(*args, **kwargs)
+
+
+def _map(change, value, seen: list | None = None):
+    """`change` of what `value` holds, in lists and tuples too, as torch's `tree_map`, which is slow. `seen` gets the tensors."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_map(change, entry, seen) for entry in value])
+    if seen is not None and isinstance(value, torch.Tensor):
+        seen.append(value)
+    return change(value)
 
 
 def _near(value):
@@ -119,9 +136,11 @@ def _far(value):
 
 
 def _line() -> str:
-    frames = [f for f in traceback.extract_stack() if Path(f.filename) != _HERE]
-    own = [f for f in frames if _ROOT in Path(f.filename).parents and "site-packages" not in f.filename]
-    return f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}"
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]  # the innermost first
+    frames = [(name, line) for name, line in frames if name != _HERE]
+    own = [(name, line) for name, line in frames if name.startswith(_ROOT) and "site-packages" not in name]
+    name, line = (own or frames)[0]
+    return f"{name}:{line}"
 
 
 @contextlib.contextmanager

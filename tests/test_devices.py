@@ -102,25 +102,37 @@ def test_no_picture_of_a_prompt_waits_for_the_one_before_it(mode, far, make_inpu
     assert lines[0] == lines[1]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, model, stock_twin, make_inputs, page, report):
-    """From the processor's output to logits, the positions of Qwen3-VL and its language model included. Of one picture up to eight
-    waits more than stock, which has four more for each further one; the coarse view is a second call of the tower."""
-    (budget, spending), counts, stock = MODES[mode], [], to_far(stock_twin(model))
+@pytest.fixture(scope="module")
+def stock_waits(model, stock_twin, make_inputs, page):
+    """How often stock waits with one picture in its prompt, and with three."""
+    stock, counts = to_far(stock_twin(model)), []
     for count in (1, 3):
-        inputs = make_inputs([[page(seed=seed) for seed in range(count)]], "What is the total?", token_budget=budget)
         whole = make_inputs([[page(seed=seed) for seed in range(count)]], "What is the total?", token_budget="full")
-        with far_device():
-            moved, whole = inputs.to(FAR), whole.to(FAR)
-            waits.clear()
-            far(**moved, **spending)
-            ours = [line for line in waits if __file__ not in line]  # the hook of `far`'s embeddings is not the model's
+        with torch.no_grad(), far_device():
+            whole = whole.to(FAR)
             waits.clear()
             stock(**{name: whole[name] for name in ("input_ids", "attention_mask", *STOCK)})
-            counts.append((len(ours), len(waits)))
-        report(f"waits for a GPU, {count} pictures: {mode}", len(ours))
-        report(f"waits for a GPU, {count} pictures: stock", len(waits))
-    (ours, theirs), (ours_of_three, theirs_of_three) = counts
+            counts.append(len(waits))
+    return counts
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, stock_waits, make_inputs, page, report):
+    """From the processor's output to logits, the positions of Qwen3-VL and its language model included. Of one picture up to eight
+    waits more than stock, which has four more for each further one; the coarse view is a second call of the tower."""
+    (budget, spending), counts = MODES[mode], []
+    for count, of_stock in zip((1, 3), stock_waits, strict=True):
+        inputs = make_inputs([[page(seed=seed) for seed in range(count)]], "What is the total?", token_budget=budget)
+        with far_device():
+            moved = inputs.to(FAR)
+            waits.clear()
+            far(**moved, **spending)
+            counts.append(
+                sum(__file__ not in line for line in waits)
+            )  # the hook of `far`'s embeddings is not the model's
+        report(f"waits for a GPU, {count} pictures: {mode}", counts[-1])
+        report(f"waits for a GPU, {count} pictures: stock", of_stock)
+    (ours, ours_of_three), (theirs, theirs_of_three) = counts, stock_waits
     assert ours == ours_of_three
     assert theirs < theirs_of_three
     assert ours <= theirs + 8 or "foveated" in mode

@@ -174,6 +174,11 @@ def median_of_edges(cell_pixels: int) -> torch.Tensor:
     return score[score > 0.02].median()
 
 
+@lru_cache
+def most_of_paper(paper: tuple[int, int, int], cell_pixels: int) -> torch.Tensor:
+    return information(Image.new("RGB", (512, 512), paper), cell_pixels).amax()
+
+
 @pytest.mark.parametrize("cell_pixels", GRID_OF_CELL_PIXELS)
 def test_print_tells_more_than_noise(cell_pixels):
     """Letters of a cell's height: the median cell of print scores 1.5 times what nine cells in ten of any noise do.
@@ -203,7 +208,7 @@ def test_print_tells_more_than_edges_more_than_nothing(letter_cells, ink, paper,
     edge_score = median_of_edges(cell_pixels)
     assert print_score > 1.5 * edge_score
     assert edge_score > 0.05
-    assert information(Image.new("RGB", (512, 512), paper), cell_pixels).amax() < 1e-5
+    assert most_of_paper(paper, cell_pixels) < 1e-5
 
 
 @pytest.mark.parametrize("words", ["l", "E", "1"])
