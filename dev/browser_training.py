@@ -54,6 +54,24 @@ _STRONG = (
     "text-decoration:underline",
     "letter-spacing:1px",
 )
+_BADGE = "background:#2563c9;color:#fff;padding:0 4px;border-radius:5px"
+_LABELS = ("", "", "opacity:.7", "font-size:.85em", "font-size:.85em;opacity:.7", "text-transform:uppercase", *_STRONG)
+_HEADS = (
+    "",
+    "",
+    *_STRONG,
+    "background:#334155;color:#fff",
+    "background:#d8e2f0;color:#223",
+    "text-transform:uppercase",
+)
+_ROWS_OF_TWO = ("", "", "", "background:#8882", "border-bottom:1px solid #8888")  # every second row of a table
+_TITLES = (
+    "",
+    "",
+    "background:#334155;color:#fff;padding:3px",
+    "border-bottom:1px solid #8888",
+    "text-transform:uppercase",
+)
 
 
 def take_font(page, name: str) -> None:
@@ -79,17 +97,19 @@ def style(random: Random) -> str:
     return (
         f"*{{margin:0;box-sizing:border-box}}body{{background:{random.choice(_COLOURS)};"
         f"font:{size}px/{random.choice((1, 1.15, 1.3, 1.5))} 'face';padding:{random.randint(1, 16)}px;overflow:hidden}}"
-        f"b{{font-weight:normal;{random.choice(_STRONG)}}}i{{font-style:normal;{random.choice(('', '', *_STRONG))}}}"
-        f"h2{{font-size:{size + random.choice((0, 1, 3, 6))}px;text-align:{random.choice(('left', 'left', 'center', 'right'))}}}"
+        f"b{{font-weight:normal;{random.choice((*_STRONG, _BADGE))}}}i{{font-style:normal;{random.choice(_LABELS)}}}"
+        f"h2{{font-size:{size + random.choice((0, 1, 3, 6))}px;text-align:{random.choice(('left', 'left', 'center', 'right'))};"
+        f"{random.choice(_TITLES)}}}tr:nth-child(even){{{random.choice(_ROWS_OF_TWO)}}}"
+        f"h2 b{{color:inherit}}body{{columns:{random.choice((1, 1, 1, 1, 2))}}}table{{break-inside:avoid}}"
         f"section{{margin-bottom:{random.randint(0, 8)}px}}table{{border-collapse:collapse;"
         f"width:{random.choice(('auto', 'auto', '100%'))}}}td,th{{border:{random.choice(_EDGES)};"
         f"padding:{random.randint(0, 3)}px {random.randint(1, 9)}px;"
         f"overflow-wrap:{random.choice(('normal', 'normal', 'anywhere'))};"
         f"text-align:{random.choice(('left', 'left', 'left', 'right', 'center'))}}}"
-        f"th{{font-weight:normal;{random.choice(('', *_STRONG))}}}.grid{{display:grid;gap:{random.randint(1, 7)}px;"
+        f"th{{font-weight:normal;{random.choice(_HEADS)}}}.grid{{display:grid;gap:{random.randint(1, 7)}px;"
         f"grid-template-columns:repeat({random.randint(1, 3)},auto)}}.line{{display:flex;gap:{random.randint(4, 14)}px;"
         f"justify-content:{random.choice(('flex-start', 'flex-start', 'space-between'))}}}"
-        f".box{{border:{random.choice(_EDGES)};padding:{random.randint(0, 4)}px}}"
+        f".box{{border:{random.choice(_EDGES)};border-radius:{random.choice((0, 0, 6))}px;padding:{random.randint(0, 4)}px}}"
     )
 
 
