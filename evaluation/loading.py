@@ -124,7 +124,7 @@ def load_data(parser: argparse.ArgumentParser, options: argparse.Namespace):
     try:
         options.split = split_read(options.data, options.split)
         examples = load_examples(options.data, options.split, options.seed, options.limit, options.skip_bad)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         parser.error(f"--data {options.data}: {error}")
     names = [example.name for example in examples]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []

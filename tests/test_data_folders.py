@@ -20,7 +20,7 @@ GOOD = {"file_name": "a.png", "question": "what is it?", "answers": ["42"], "evi
 
 def _folder(tmp_path: Path, *rows, name: str = "metadata.jsonl") -> Path:
     """A folder with a.png of 40 x 30 pixels, b/a.png, and the rows (dict, or a line as it stands)."""
-    (tmp_path / "b").mkdir(exist_ok=True)
+    (tmp_path / "b").mkdir(exist_ok=True, parents=True)
     Image.new("RGB", (40, 30), "white").save(tmp_path / "a.png")
     Image.new("L", (20, 10)).save(tmp_path / "b" / "a.png")
     lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
@@ -53,6 +53,30 @@ def test_csv_says_the_same_as_jsonl(tmp_path):
     assert first.context == ((2, 3, 4, 5),)
     assert (second.answers, second.family, second.evidence, second.context) == (("[sic",), "all", (), ())
     assert second.name.endswith("metadata.csv:4")
+
+
+@pytest.mark.parametrize("above", ["data", "a/b"])
+def test_splits_further_down_are_not_taken_for_one(tmp_path, above):
+    for split in ("train", "test"):
+        place = tmp_path / above / split
+        place.mkdir(parents=True)
+        Image.new("RGB", (40, 30)).save(place / "a.png")
+        (place / "metadata.jsonl").write_text(json.dumps(GOOD) + "\n")
+    with pytest.raises(DataError, match=r"pictures in .*test and .*train: pass the folder that holds these"):
+        load_examples(str(tmp_path), "train")
+    assert len(load_imagefolder(tmp_path)) == 2  # all of it
+    assert len(load_examples(str(tmp_path / above), "train")) == 1
+    shutil.rmtree(tmp_path / above / "test")
+    assert len(load_examples(str(tmp_path), "train")) == 1
+
+
+def test_a_folder_called_world_is_told(tmp_path, monkeypatch, capsys):
+    _folder(tmp_path / "world", GOOD)
+    monkeypatch.chdir(tmp_path)
+    assert len(load_examples("world", "train")) == 1
+    assert "not the world that is drawn" in capsys.readouterr().err
+    assert len(load_examples("world?grids=8x8", "train", limit=2)) == 2
+    assert not capsys.readouterr().err
 
 
 def test_same_file_name_in_two_folders_is_no_problem(tmp_path):

@@ -4,6 +4,7 @@ import argparse
 import pickle
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,47 @@ def test_command_line_checks_the_splits_that_a_dataset_has(parquet, capsys, monk
     options = argparse.Namespace(data=named, split="held_out", seed=0, limit=None, skip_bad=False)
     assert len(load_data(argparse.ArgumentParser(), options)) == 4
     assert options.split == "validation"  # which results are said to be of
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_pictures_in_an_archive_are_read(parquet, tmp_path, streaming):
+    folder = tmp_path / "zipped"
+    folder.mkdir()
+    line = '{"file_name": "1.png", "question": "a?", "answers": ["1"]}\n'
+    with zipfile.ZipFile(folder / "train.zip", "w") as archive:
+        archive.write(tmp_path / "1.png", "1.png")
+        archive.writestr("metadata.jsonl", line)
+    (example,) = load_hub(str(folder), streaming=streaming, limit=1)
+    assert example.image.getpixel((0, 0)) == (40, 0, 0)
+    with pytest.raises(ValueError, match=r"memory://none.png can't be read \(FileNotFoundError"):
+        hub._decode({"path": "memory://none.png"})
+
+
+def test_columns_of_another_purpose_are_left_out(parquet, capsys):
+    """Datasets of questions have a text called context."""
+    file = next(parquet.iterdir())
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_parquet(str(file))
+    table.add_column("context", ["a passage"] * 4).add_column("family", [1, 2, 3, 4]).to_parquet(str(file))
+    examples = load_examples(f"hub:{parquet}?{QUERY}", "train")
+    assert [(example.context, example.family) for example in examples] == [((), "all")] * 4
+    said = capsys.readouterr().err
+    assert "'context' is Value('string') and is not used: context would be boxes" in said
+    assert "'family' is Value('int64') and is not used: family would be a text" in said
+    examples = load_examples(f"hub:{parquet}?{QUERY}&context=&family=".replace("evidence=bbox", "evidence="), "train")
+    assert [example.evidence for example in examples] == [()] * 4
+    assert "is not used: context" not in capsys.readouterr().err
+
+
+def test_a_library_that_is_missing_is_told_in_one_line(monkeypatch, capsys):
+    def missing(*_):
+        raise ImportError("Hub datasets need the library `datasets`")
+
+    monkeypatch.setattr("evaluation.loading.load_examples", missing)
+    options = argparse.Namespace(data="world", split="held_out", seed=0, limit=None, skip_bad=False)
+    with pytest.raises(SystemExit):
+        load_data(argparse.ArgumentParser(), options)
+    assert "--data world: Hub datasets need the library" in capsys.readouterr().err
 
 
 def test_a_stream_without_an_end_needs_a_limit(parquet):

@@ -89,6 +89,23 @@ def test_a_picture_of_other_sides_is_shown_on_whole_cells(folder):
     assert batch.pointers.any(0).nonzero().flatten().tolist() == [46, 47]
 
 
+def test_of_larger_pages_a_batch_has_fewer(folder):
+    large = folder(row("a.png"), size=(32 * 16, 18 * 16), name="large")
+    assert len(one_batch(large, size=8).input_ids) == 2  # of 576 cells
+    huge = folder(row("a.png"), size=(33 * 16, 32 * 16), name="huge")
+    with pytest.raises(DataError, match="a picture of at most 1024 cells"):
+        load_pages([huge], 0)
+    assert load_pages([large, huge], 0).left_out == 1
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(SystemExit):
+        train_base.parse([*SMOKE, "--processes", "2"])
+    assert "--processes 2: each takes a GPU, and there are 1" in capsys.readouterr().err
+
+
 def test_what_can_not_be_read_is_left_out(folder):
     rows = [
         row("a.png"),

@@ -576,6 +576,14 @@ def test_phase_2_needs_a_signal_that_reaches_the_language_model(capsys):
     assert train_allocator.parse(["--phase", "2", "--signals", "evidence,lm"]).phase == 2
 
 
+@pytest.mark.parametrize(
+    "spec", ["world?grids=6x8", "world:one_field,table?grids=8x8,4x8", "world:one_field?grids=12x12,2x2"]
+)
+def test_grids_that_a_kind_is_too_large_for_are_refused_before_training(spec):
+    with pytest.raises(ValueError, match="too small to write on"):
+        train_allocator.make_source([spec], seed=0, limit=None, skip_bad=False)
+
+
 def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, capsys):
     shutil.copytree(pages, tmp_path / "unmarked")
     metadata = next((tmp_path / "unmarked").glob("metadata.*"))
@@ -584,6 +592,8 @@ def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, 
     options = ("--signals", "evidence", "--data", tmp_path / "unmarked")
     train(tmp_path / "out", *options, steps=2)
     assert "--signals evidence found nothing to learn from" in capsys.readouterr().err
+    train(tmp_path / "out", *options, "--resume", steps=3)
+    assert "nothing to learn from" not in capsys.readouterr().err  # what the steps before found is not known
     train(tmp_path / "marked", "--signals", "evidence", steps=2)
     assert "nothing to learn from" not in capsys.readouterr().err
 

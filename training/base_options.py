@@ -100,6 +100,8 @@ def _refused(options: argparse.Namespace) -> str | None:
         return f"--data-share {options.data_share} is of the batches that show --data; pass --data with it"
     if not 0 < options.data_share < 1:
         return f"--data-share {options.data_share}: pass a number between 0 and 1"
+    if torch.cuda.is_available() and options.processes > torch.cuda.device_count():
+        return f"--processes {options.processes}: each takes a GPU, and there are {torch.cuda.device_count()}; pass at most as many"
     if options.processes > MOST_PROCESSES:
         return f"--processes {options.processes} would show some pages twice; pass at most {MOST_PROCESSES}"
     if options.batch_size < options.processes:

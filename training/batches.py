@@ -19,8 +19,14 @@ from training.world.wordings import instructed, world_question
 _KEY_NUMBERS = {name: number for number, name in enumerate(words.KEYS)}
 IGNORED = -100  # a label that the loss leaves out
 GLYPHS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz.:-"
+_MOST_CELLS = 144  # of a page in a batch of full size
 MOST_PAGES = 1009  # of a batch; further ones would be those of the next seed
 SLOTS = 8  # per cell: 2 rows of 4, each 4 x 8 pixels, so that a slot rarely holds two centres
+
+
+def pages_of(size: int, cells: tuple[int, int]) -> int:
+    """Pages of a batch of `size`: fewer where they are larger than 12 x 12 cells, so that it has as many cells."""
+    return max(1, size * _MOST_CELLS // max(_MOST_CELLS, cells[0] * cells[1]))
 
 
 @dataclass

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from training.base_model import CELL
-from training.batches import Batch, assembled
+from training.batches import Batch, assembled, pages_of
 from training.data import Example, by_picture, evidence_share, load_examples
 from training.data.check import DataError
 from training.run_folder import fingerprint_of
@@ -16,6 +16,7 @@ from training.world.canvas import Point
 from training.world.wordings import instructed
 
 MOST_LETTERS = 48  # of an answer
+_MOST_CELLS = 1024  # of a page: attention over its patches takes memory with the square of them
 _AT_ONCE = (1, 2, 4, 6, 6)  # questions of a page in a batch: few, so that most cells can be left out, or all
 _NAMED = 0.25  # of a cell is covered by what a question names
 _BESIDE = 2.0  # pixels: a letter's place within a box is a guess
@@ -35,7 +36,8 @@ class _Page:
 
 def load_pages(specs: Sequence[str], seed: int, limit: int | None = None) -> "DataPages":
     """The training questions of `specs`, at most `limit` of each, that the language model can be taught to read: those whose
-    evidence is known, with an answer of at most `MOST_LETTERS` ASCII letters. How many others there were stands in `left_out`.
+    evidence is known, with an answer of at most `MOST_LETTERS` ASCII letters, about pictures of at most 32 x 32 cells of 16 pixels.
+    How many others there were stands in `left_out`.
 
     Raises:
         DataError: bad data, or no such question in them.
@@ -45,11 +47,14 @@ def load_pages(specs: Sequence[str], seed: int, limit: int | None = None) -> "Da
     for spec in specs:
         examples = load_examples(spec, "train", seed, limit)
         readable = [example for example in examples if _readable(example)]
-        left_out += len(examples) - len(readable)
-        pages += [_Page(tuple(asked), asked[0].image.size) for asked in by_picture(readable)]
+        drawn = [_Page(tuple(asked), asked[0].image.size) for asked in by_picture(readable)]
+        fitting = [page for page in drawn if page.cells[0] * page.cells[1] <= _MOST_CELLS]
+        left_out += len(examples) - sum(len(page.asked) for page in fitting)
+        pages += fitting
     if not pages:
         raise DataError(
-            f"--data {' '.join(specs)}: no training question has evidence and an answer of 1 to {MOST_LETTERS} ASCII letters"
+            f"--data {' '.join(specs)}: no training question has evidence, an answer of 1 to {MOST_LETTERS} ASCII letters and a "
+            f"picture of at most {_MOST_CELLS} cells of {CELL} x {CELL} pixels"
         )
     return DataPages(pages, left_out)
 
@@ -70,12 +75,12 @@ class DataPages:
             self.grids.setdefault(page.cells, []).append(page)
 
     def batch(self, shared: Random, own: Random, size: int, instructed: float = 0.0) -> Batch:
-        """`size` pages, which `own` chooses; `shared`, alike in all processes of a run, chooses their grid and how many
-        questions each is asked at most. A share of these, `instructed`, has how to answer behind them."""
+        """`size` pages, or fewer large ones (`pages_of`), which `own` chooses; `shared`, alike in all processes of a run, chooses
+        their grid and how many questions each is asked at most. A share of these, `instructed`, has how to answer behind them."""
         cells = shared.choices(list(self.grids), [len(pages) for pages in self.grids.values()])[0]
         count = shared.choice(_AT_ONCE)
         images, asked, named = [], [], []
-        for page in own.choices(self.grids[cells], k=size):
+        for page in own.choices(self.grids[cells], k=pages_of(size, cells)):
             chosen = own.sample(page.asked, min(count, len(page.asked)))
             images.append(chosen[0].image.resize((cells[1] * CELL, cells[0] * CELL)))
             asked.append([_question(page, example, own, instructed) for example in chosen])

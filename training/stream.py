@@ -6,12 +6,11 @@ from random import Random
 import torch
 from torch.utils.data import IterableDataset
 
-from training.batches import Batch, make_batch
+from training.batches import Batch, make_batch, pages_of
 from training.data_pages import DataPages
 from training.leaving_out import leave_out
 from training.world.layout import stable_hash
 
-MOST_CELLS = 144  # of a page in a batch of full size; one of larger pages has fewer, so that it has as many cells
 MOST_PROCESSES = 8  # each has its own pages of a step; with more, some would be those of the next step
 
 
@@ -43,9 +42,7 @@ class Batches(IterableDataset):
             share = self.stage.reworded / 2  # as of the world's questions
             return self.data.batch(random, Random(stable_hash(f"data {own}")), self.size, share)
         cells, shown = random.choice(self.stage.grids)
-        tall, wide = shown or cells
-        size = max(1, self.size * MOST_CELLS // max(MOST_CELLS, tall * wide))
-        return make_batch(self.stage, "train", own, size, cells, shown)
+        return make_batch(self.stage, "train", own, pages_of(self.size, shown or cells), cells, shown)
 
     def _shown(self, batch: Batch, random: Random) -> Batch:
         # whole, or with cells left out before the tower, after it, or beside a coarse view

@@ -30,6 +30,7 @@ from training.allocator_learner import AllocatorLearner
 from training.allocator_options import DEFAULT_SIGNALS, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples, world_spec
+from training.data.world import kinds_of
 from training.readable import Reader
 from training.run_folder import STATE, fingerprint_of
 from training.scorers import LAYER_SCORERS
@@ -55,7 +56,8 @@ def make_source(
         own = seed + number  # a spec that is named twice gives other pages each time
         drawn = world_spec(spec)
         if drawn is not None:
-            load_examples(spec, "train", seed, limit=1)  # refuses what can't be drawn
+            # refuses what can't be drawn, such as a kind that is too large for one of the grids
+            load_examples(spec, "train", seed, limit=len(kinds_of(drawn.kinds)) * len(drawn.grids))
             if drawn.questions:
                 raise ValueError(
                     f"--data {spec!r} sets questions={drawn.questions}, which is for evaluation; pass --questions "
@@ -296,7 +298,8 @@ def main(arguments: list[str] | None = None) -> Path:
         except (FloatingPointError, OSError) as error:  # they say what is whole
             raise SystemExit(f"error: {error}") from error
         step = trainer.state.global_step
-        if not any(gather_object([learner.was_taught])) and trainer.args.should_save:
+        taught = any(gather_object([learner.was_taught or checkpoint is not None]))  # what came before it is not known
+        if not taught and trainer.args.should_save:
             print(
                 f"warning: --signals {options.signals} found nothing to learn from in {', '.join(options.data)}, so nothing has "
                 "changed; give the data what they read, such as evidence boxes, or pass other signals",

@@ -28,6 +28,7 @@ from training.data.check import (
 from training.data.examples import Example, Examples
 
 _REQUIRED = ("image", "question", "answers")
+_WANTED = dict.fromkeys(OPTIONAL, "boxes as [left, top, right, bottom] in pixels") | {"family": "a text"}
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,19 @@ def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, st
     chosen, lacking = {}, []
     for field in (*_REQUIRED, *OPTIONAL):
         column = columns.get(field, field)
-        if column in present:
+        if field in OPTIONAL and column == "":
+            continue
+        if (
+            field in OPTIONAL
+            and field not in columns
+            and column in present
+            and not _may_be(field, rows.features[column])
+        ):
+            print(
+                f"hub:{name}: {column!r} is {rows.features[column]} and is not used: {field} would be {_WANTED[field]}",
+                file=sys.stderr,
+            )
+        elif column in present:
             chosen[field] = column
         elif field in columns or field in _REQUIRED:
             near = near_name(column, present)
@@ -179,6 +192,13 @@ def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, st
             boxes = "" if field == "family" else " with boxes as [left, top, right, bottom] in pixels"
             print(f"hub:{name}: {other!r} is not used; if it is {field}{boxes}, add &{field}={other}", file=sys.stderr)
     return chosen
+
+
+def _may_be(field: str, feature) -> bool:
+    """Whether a column of this type may hold an optional field; datasets of other purposes have columns of the same names."""
+    datasets = importlib.import_module("datasets")
+    is_value = isinstance(feature, datasets.Value)
+    return (is_value and feature.dtype.removeprefix("large_") == "string") if field == "family" else not is_value
 
 
 def _undecoded(rows, chosen: Mapping[str, str], name: str):
@@ -212,11 +232,22 @@ def _decode(value) -> Image.Image:
         raise ValueError("the row has no picture")
     source = BytesIO(value["bytes"]) if value.get("bytes") else value["path"]
     name = value.get("path") or "the picture"
+    if isinstance(source, str) and "://" in source:  # in an archive, on the Hub, or a URL
+        source = BytesIO(_fetched(source))
     try:
         with Image.open(source) as image:
             return to_rgb(image, name)
     except UnidentifiedImageError as error:  # which names a buffer in memory
         raise ValueError(f"{name} is not a picture that PIL reads") from error
+
+
+def _fetched(url: str) -> bytes:
+    fsspec = importlib.import_module("fsspec")  # `datasets` reads its files by it
+    try:
+        with fsspec.open(url, "rb") as file:
+            return file.read()
+    except Exception as error:  # each kind of place raises errors of its own
+        raise ValueError(f"{url} can't be read ({type(error).__name__}: {error})") from error
 
 
 def _checked(

@@ -57,6 +57,8 @@ def load_imagefolder(
     splits = _wanted_first(folder, split)
     problems = Problems(str(folder / splits[0]) if splits else str(folder))
     asked = list(_asked_once(_good_rows(folder, splits, problems)).values())
+    if split is not None and not splits:
+        _refuse_splits_below(folder, {picture for alike in asked for _, picture, _, _ in alike})
     if limit is not None and limit < len(asked):
         Random(seed).shuffle(asked)
     kept, sizes, duplicates = [], {}, Duplicates()
@@ -104,6 +106,21 @@ def _wanted_first(folder: Path, split: str | None) -> list[str]:
             "these as --split, or add the folder"
         )
     return wanted + [name for name in every if name not in wanted]
+
+
+def _refuse_splits_below(folder: Path, pictures: Iterable[Path]) -> None:
+    """`DataError` if the pictures of a folder that is one split stand in sub-folders further down that are called as two."""
+    found: dict[str, str] = {}
+    for place in sorted({picture.parent for picture in pictures}):
+        below = Path(os.path.relpath(place, folder))
+        for split, names in SPLIT_NAMES.items():
+            if any(part.lower() in names for part in below.parts):
+                found.setdefault(split, str(below))
+    if len(found) > 1:
+        raise DataError(
+            f"{folder} is one split, since it has no folder {' or '.join(SPLIT_NAMES['train'])} itself; but there are pictures in "
+            f"{' and '.join(found.values())}: pass the folder that holds these"
+        )
 
 
 def _metadata_files(folder: Path, splits: list[str]) -> list[Path]:

@@ -1,6 +1,7 @@
 """One door to all data: what `--data` takes."""
 
 import difflib
+import sys
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -33,7 +34,8 @@ ALLOWED = """\
                                ?page=12x16&pages=1000&questions=8; &varied=1 has values above, below and before their
                                labels and larger, capitals, and further wordings; &beside=50 as above
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
-                               &image=..&question=..&answers=..&evidence=..&context=..&family=.."""
+                               &image=..&question=..&answers=..&evidence=..&context=..&family=.. (&context=
+                               without a name leaves that column out)"""
 _KINDS = ("world", "wikitables", "documents", "hub")
 _PAGES = 100
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -67,6 +69,8 @@ def load_examples(
     if not str(spec).strip():
         raise DataError(f"the data have no name. They can be:\n{ALLOWED}")
     if Path(spec).is_dir():
+        if str(spec) == "world":
+            print("--data world is the folder of that name here, not the world that is drawn", file=sys.stderr)
         return load_imagefolder(spec, split, seed, limit, skip_bad)
     if (drawn := world_spec(spec)) is not None:
         return _world(drawn, split, seed, limit)
