@@ -548,10 +548,24 @@ def test_the_command_on_a_local_task(installed, checkpoint, model, processor, ta
     run.main(call)
     assert capsys.readouterr().out == done.stdout
     assert {path: path.stat().st_mtime_ns for path in out.glob("**/*_results.json")} == results
+
+
+def test_a_condition_without_results_is_told_with_the_end_of_its_log(folder, tmp_path, monkeypatch, capsys):
+    def ends(call, stdout, **_):
+        print("the last line", file=stdout)
+        return subprocess.CompletedProcess(call, 0)  # as lmms-eval does after an error, too
+
+    monkeypatch.setattr(run, "check_installed", lambda: None)
+    monkeypatch.setattr(run, "PACKAGES", ("transformers",))
+    monkeypatch.setattr(run.subprocess, "run", ends)
     with pytest.raises(SystemExit) as wrong:
-        run.main([*call, "--tasks", "no_such_task", "--methods", "stock"])
+        run.main(
+            ["--model", str(folder), "--out", str(tmp_path / "out"), "--tasks", "no_such_task", "--methods", "stock"]
+        )
     assert wrong.value.code == 1
-    assert "no_such_task, stock at full: no results" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no_such_task, stock at full: no results, exit code 0" in said
+    assert "the last line" in said
 
 
 def test_a_transparent_file_is_the_picture_that_the_processor_sees(tmp_path):
