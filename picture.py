@@ -15,12 +15,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider than 8 bits
 _DEEP_MAXIMUM = 65535
-_WIDE = (
-    "float32",
-    "float64",
-    "int32",
-    "int64",
-)  # of arrays, that torchvision resizes without rounding or clipping to bytes
+_WIDE = ("float32", "float64", "int32", "int64")  # of arrays: torchvision does not round these to bytes, nor clip them
 _REDUCING_GAP = 2.0  # of PIL's `resize`: a picture of twice as many times the size is reduced before
 _ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
 _TURN = Image.Transpose
@@ -44,7 +39,7 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
             the library `datasets` has a picture that it did not decode, or a list of these.
         data_format: "channels_first" or "channels_last" where the shape of an array does not tell; see `to_pil`.
         keep_arrays: leave floating-point arrays to the image processor, unchecked.
-        keep_wide: leave it those of three channels and more than 8 bits a value, too, but for those in [0, 1].
+        keep_wide: leave it arrays of three channels of these `_WIDE` types too, once checked, but for those in [0, 1].
 
     Raises:
         FileNotFoundError: a path-like string with no file behind it.

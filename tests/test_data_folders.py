@@ -68,6 +68,9 @@ def test_splits_further_down_are_not_taken_for_one(tmp_path, above):
     assert len(load_examples(str(tmp_path / above), "train")) == 1
     shutil.rmtree(tmp_path / above / "test")
     assert len(load_examples(str(tmp_path), "train")) == 1
+    (tmp_path / "x").mkdir()
+    (tmp_path / above).rename(tmp_path / "x" / "dev")  # dev/train is one split
+    assert len(load_examples(str(tmp_path), "train")) == 1
 
 
 def test_a_folder_called_world_is_told(tmp_path, monkeypatch, capsys):

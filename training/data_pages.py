@@ -16,7 +16,7 @@ from training.world.canvas import Point
 from training.world.wordings import instructed
 
 MOST_LETTERS = 48  # of an answer
-_MOST_CELLS = 1024  # of a page: attention over its patches takes memory with the square of them
+_LARGEST = 1024  # of a page: attention over its patches takes memory with the square of them
 _AT_ONCE = (1, 2, 4, 6, 6)  # questions of a page in a batch: few, so that most cells can be left out, or all
 _NAMED = 0.25  # of a cell is covered by what a question names
 _BESIDE = 2.0  # pixels: a letter's place within a box is a guess
@@ -48,13 +48,13 @@ def load_pages(specs: Sequence[str], seed: int, limit: int | None = None) -> "Da
         examples = load_examples(spec, "train", seed, limit)
         readable = [example for example in examples if _readable(example)]
         drawn = [_Page(tuple(asked), asked[0].image.size) for asked in by_picture(readable)]
-        fitting = [page for page in drawn if page.cells[0] * page.cells[1] <= _MOST_CELLS]
+        fitting = [page for page in drawn if page.cells[0] * page.cells[1] <= _LARGEST]
         left_out += len(examples) - sum(len(page.asked) for page in fitting)
         pages += fitting
     if not pages:
         raise DataError(
             f"--data {' '.join(specs)}: no training question has evidence, an answer of 1 to {MOST_LETTERS} ASCII letters and a "
-            f"picture of at most {_MOST_CELLS} cells of {CELL} x {CELL} pixels"
+            f"picture of at most {_LARGEST} cells of {CELL} x {CELL} pixels"
         )
     return DataPages(pages, left_out)
 

@@ -168,12 +168,8 @@ def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, st
         column = columns.get(field, field)
         if field in OPTIONAL and column == "":
             continue
-        if (
-            field in OPTIONAL
-            and field not in columns
-            and column in present
-            and not _may_be(field, rows.features[column])
-        ):
+        unmapped = field in OPTIONAL and field not in columns and column in present
+        if unmapped and not _may_be(field, rows.features[column]):
             print(
                 f"hub:{name}: {column!r} is {rows.features[column]} and is not used: {field} would be {_WANTED[field]}",
                 file=sys.stderr,

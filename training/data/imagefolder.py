@@ -113,9 +113,11 @@ def _refuse_splits_below(folder: Path, pictures: Iterable[Path]) -> None:
     found: dict[str, str] = {}
     for place in sorted({picture.parent for picture in pictures}):
         below = Path(os.path.relpath(place, folder))
-        for split, names in SPLIT_NAMES.items():
-            if any(part.lower() in names for part in below.parts):
-                found.setdefault(split, str(below))
+        called = (
+            split for part in reversed(below.parts) for split, names in SPLIT_NAMES.items() if part.lower() in names
+        )
+        if (split := next(called, None)) is not None:
+            found.setdefault(split, str(below))
     if len(found) > 1:
         raise DataError(
             f"{folder} is one split, since it has no folder {' or '.join(SPLIT_NAMES['train'])} itself; but there are pictures in "
