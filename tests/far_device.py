@@ -73,10 +73,8 @@ class _Computing(TorchDispatchMode):
 
 def _compute(func, args, kwargs, mixed: list[str]):
     tensors: list[torch.Tensor] = []
-    near_args, near_kwargs = (
-        _map(_near, args, tensors),
-        {name: _map(_near, own, tensors) for name, own in kwargs.items()},
-    )
+    near_args = _map(_near, args, tensors)
+    near_kwargs = {name: _map(_near, own, tensors) for name, own in kwargs.items()}
     far = any(isinstance(tensor, FarTensor) for tensor in tensors)
     near = any(not isinstance(tensor, FarTensor) and tensor.ndim for tensor in tensors)
     indexes_near = func is _aten.index.Tensor and not isinstance(args[0], FarTensor)

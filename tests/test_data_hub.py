@@ -111,7 +111,9 @@ def test_columns_of_another_purpose_are_left_out(parquet, capsys):
     assert "'family' is Value('int64') and is not used: family would be a text" in said
     examples = load_examples(f"hub:{parquet}?{QUERY}&context=&family=".replace("evidence=bbox", "evidence="), "train")
     assert [example.evidence for example in examples] == [()] * 4
-    assert "is not used: context" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is not used: context" not in said
+    assert "add &evidence=" not in said  # it was left out on purpose
 
 
 def test_a_library_that_is_missing_is_told_in_one_line(monkeypatch, capsys):

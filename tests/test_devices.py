@@ -127,9 +127,8 @@ def test_a_prompt_of_more_pictures_waits_no_oftener(mode, far, stock_waits, make
             moved = inputs.to(FAR)
             waits.clear()
             far(**moved, **spending)
-            counts.append(
-                sum(__file__ not in line for line in waits)
-            )  # the hook of `far`'s embeddings is not the model's
+            # the hook of `far`'s embeddings is not the model's
+            counts.append(sum(__file__ not in line for line in waits))
         report(f"waits for a GPU, {count} pictures: {mode}", counts[-1])
         report(f"waits for a GPU, {count} pictures: stock", of_stock)
     (ours, ours_of_three), (theirs, theirs_of_three) = counts, stock_waits

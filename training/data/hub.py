@@ -183,7 +183,7 @@ def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, st
         raise DataError(f"the dataset {name!r} has {'; '.join(lacking)}. Its columns are {', '.join(present)}")
     unused = [column for column in present if column not in chosen.values()]
     for field in OPTIONAL:
-        other = None if field in chosen else misnamed(field, unused)
+        other = None if field in chosen or field in columns else misnamed(field, unused)
         if other:  # a dataset has columns of its own, so that this is no mistake for certain
             boxes = "" if field == "family" else " with boxes as [left, top, right, bottom] in pixels"
             print(f"hub:{name}: {other!r} is not used; if it is {field}{boxes}, add &{field}={other}", file=sys.stderr)
