@@ -65,7 +65,7 @@ def ask(
     if image_grid_thw is None:
         raise ValueError("image_grid_thw is missing beside the images; pass it as the processor returns it")
     grids = merged_grids(image_grid_thw, config.vision_config.spatial_merge_size)
-    counts = None if image_token_counts is None else torch.as_tensor(image_token_counts).tolist()
+    counts = None if image_token_counts is None else torch.as_tensor(image_token_counts).flatten().tolist()
     if counts is not None:
         check_counts(counts, grids)
     texture_images = as_bytes(texture_images)
@@ -128,8 +128,8 @@ def check_images(images: int, texture_images, query_input_ids, query_attention_m
     ):
         if value is not None and len(value) != images:
             raise ValueError(
-                f"{name} holds {len(value)} images, but image_grid_thw lists {images}. A pipeline with batch_size > 1 keeps one "
-                "image per chat; for chats with several images use batch_size=1, or call the processor and generate()"
+                f"{name} holds {len(value)} images, but image_grid_thw lists {images}; pass all that one call of the processor "
+                "returned. A pipeline with batch_size > 1 keeps one image per chat: for chats with several use batch_size=1"
             )
     if query_input_ids is None and query_attention_mask is not None:
         raise ValueError(

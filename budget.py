@@ -13,7 +13,8 @@ ALLOWED = f"{ONE_BUDGET}, None for the processor's default, or a list of these w
 
 # Words by which a question asks for more than one place of the image.
 _BROAD = re.compile(
-    r"\b(all|every|each|list|count|how many|describe|summari[sz]e|overview|compare|difference|transcribe|average)\b",
+    r"\b(all|every|each|any|anything|anyone|anybody|list|count|how many|number of(?! the\b)|describe|summari[sz]e|overview|"
+    r"compare|differs?|differences?|different|more|fewer|transcribe|average)\b",
     re.IGNORECASE,
 )
 # Tokens per informative cell: a question about one place needs a part of them, any other question all.

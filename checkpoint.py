@@ -67,6 +67,11 @@ def check_loaded(model: nn.Module, info: dict):
             raise ValueError(f"{name} holds NaN or infinity; the checkpoint is damaged, download or save it again")
 
 
+def class_of_code(kind: type) -> type:
+    """`kind`, or what it is of where torch made it: `fully_shard` gives a model a class that stands in no file of ours."""
+    return next(each for each in kind.__mro__ if not each.__module__.startswith("torch."))
+
+
 class LoadingMixin:
     """How the model loads, and its base model alone."""
 
@@ -111,10 +116,14 @@ class LoadingMixin:
         return (model, info) if output_loading_info else model
 
     def save_pretrained(self, *args, **kwargs):
-        """As transformers' own.
+        """As transformers' own, with the code of the class that was sharded where FSDP2 put one of its own before it.
 
         Raises:
             ValueError: the config has a dial that the allocator was not built with; nothing is written.
         """
         self.base_model.arrcoc.check_shapes(self.config)
-        return super().save_pretrained(*args, **kwargs)
+        sharded, self.__class__ = type(self), class_of_code(type(self))
+        try:
+            return super().save_pretrained(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self.__class__ = sharded

@@ -210,7 +210,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         for name in kwargs:
             _refuse_misspelt_field(cls, name)
         came = config_dict.get("model_type", cls.model_type)
-        if came not in (cls.model_type, Qwen3VLConfig.model_type):
+        if came not in (cls.model_type, ARRCOCQwen3VLConfig.model_type, Qwen3VLConfig.model_type):
             raise ValueError(
                 f"the checkpoint is of type {came}, and ARR-COC prunes {Qwen3VLConfig.model_type} alone (dense Qwen3-VL); pass a "
                 f"checkpoint of that type, or of {cls.model_type}"

@@ -68,13 +68,13 @@ class EncodedImages:
         Raises:
             ValueError: saying what differs.
         """
-        own = self.owner() is model
-        if not own:
+        if self.owner() is not model:
             raise ValueError("encoded_images was made by another model; call encode_images() of this one")
         came, dtype = self.vision.pooler_output[0], model.visual.dtype
         if came.dtype != dtype and not torch.is_autocast_enabled(came.device.type):
             raise ValueError(
-                f"encoded_images is {came.dtype}, but the model is {dtype} by now; call encode_images() again"
+                f"encoded_images is {came.dtype}, but the model works in {dtype} here; call encode_images() again, under the "
+                "autocast and with the dtype that it is asked with"
             )
         if texture_images is None:
             raise ValueError(

@@ -237,6 +237,8 @@ def read_parameters(parameters: dict, limits: Limits) -> dict:
             f"min_new_tokens={options['min_new_tokens']} is more than max_new_tokens={options['max_new_tokens']}; pass a larger "
             "max_new_tokens, or a smaller min_new_tokens"
         )
+    if "length_penalty" in options and options.get("num_beams", 1) == 1:
+        raise ValueError("length_penalty has no effect without beams; pass num_beams above 1, or leave it out")
     sampling = [name for name in SAMPLING if name in options]
     if 0 < options.get("temperature", 0) < LEAST_TEMPERATURE:  # probabilities would be NaN
         raise ValueError(

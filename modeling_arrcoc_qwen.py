@@ -26,7 +26,7 @@ from .caching import (
     prompt_end,
     rope_deltas_of,
 )
-from .checkpoint import LoadingMixin
+from .checkpoint import LoadingMixin, class_of_code
 from .compiling import with_return_dict
 from .configuration_arrcoc import ARRCOCQwen3VLConfig, check_spending, refuse_misspelt_arguments
 from .encoded import EncodedImages, only_source
@@ -238,17 +238,20 @@ class ARRCOCQwen3VLForConditionalGeneration(
             **kwargs,
         )
 
-    def save_pretrained(self, save_directory, **kwargs):
-        """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads.
+    def save_pretrained(self, save_directory, *args, **kwargs):
+        """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads. A subclass that
+        is defined in no file has no code to write, of which transformers warns.
 
         Raises:
             ValueError: see `LoadingMixin.save_pretrained`.
         """
-        name = f"{type(self).__module__.rsplit('.', 1)[-1]}.{type(self).__name__}"
-        # The registration below covers one auto class; users of the others get the same class.
-        also = dict.fromkeys(("AutoModel", "AutoModelForMultimodalLM"), name)
-        self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **also}
-        return super().save_pretrained(save_directory, **kwargs)
+        own = class_of_code(type(self))
+        if own.__module__ != "__main__":
+            # The registration below covers one auto class; users of the others get the same class.
+            name = f"{own.__module__.rsplit('.', 1)[-1]}.{own.__name__}"
+            also = dict.fromkeys(("AutoModel", "AutoModelForMultimodalLM"), name)
+            self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **also}
+        return super().save_pretrained(save_directory, *args, **kwargs)
 
 
 ARRCOCQwen3VLModel.register_for_auto_class("AutoModel")

@@ -96,7 +96,10 @@ def fill(layer: torch.nn.Module, tensors: dict[str, torch.Tensor]):
     own = layer.state_dict()
     differ = sorted(n for n in {*own, *tensors} if n not in own or n not in tensors or own[n].shape != tensors[n].shape)
     if differ:
-        raise ValueError(f"{ALLOCATOR} does not fit the config, the first difference is {differ[0]}; download it again")
+        raise ValueError(
+            f"{ALLOCATOR} does not fit the config, the first difference is {differ[0]}; leave perspective_channels, "
+            "scorer_hidden_size and scorer_heads as this repository has them, or else download it again"
+        )
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise ValueError(f"{name} in {ALLOCATOR} holds NaN or infinity; download it again")

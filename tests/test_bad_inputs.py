@@ -869,6 +869,8 @@ def test_inputs_that_lack_a_part(spoil, says, tiny_model, make_inputs, page):
     counts = inputs["image_token_counts"].tolist()
     for same in (counts, [counts]):  # a collator may have stacked rows of prompts with one image each
         assert torch.equal(model(**inputs | {"image_token_counts": same}).logits, model(**inputs).logits)
+        (kept,) = model.allocate(**inputs | {"image_token_counts": same})
+        assert len(kept.positions) == counts[0]
 
 
 @torch.no_grad()

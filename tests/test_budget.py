@@ -157,6 +157,7 @@ def test_words_that_ask_for_much_are_whole_words():
     # "all" begins one word and "total" ends the other, neither stands alone.
     assert auto_token_budget(information, "what is the allowance?") == 100
     assert auto_token_budget(information, "what is the subtotal?") == 100
+    assert auto_token_budget(information, "what is the number of the bus?") == 100
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,12 @@ def test_words_that_ask_for_much_are_whole_words():
         "what is the difference?",
         "transcribe it",
         "what is the average?",
+        "is there any red sign?",
+        "does it say anything in red?",
+        "what is the number of lines?",
+        "are there more lines than dots?",
+        "what differs?",
+        "what is different?",
     ],
 )
 def test_each_word_that_asks_for_much_does_so_alone(question):

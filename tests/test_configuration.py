@@ -90,6 +90,15 @@ def test_defaults_are_inside_their_limits():
     assert config.model_type == "arrcoc_qwen3_vl"
 
 
+def test_a_config_of_another_type_reads_a_folder_of_this_one(tmp_path):
+    class Mine(ARRCOCQwen3VLConfig):
+        model_type = "mine"
+
+    ARRCOCQwen3VLConfig(coverage_floor=0.2).save_pretrained(tmp_path)
+    read = Mine.from_pretrained(tmp_path)
+    assert (read.to_dict()["model_type"], read.coverage_floor) == ("mine", 0.2)
+
+
 def test_every_dial_is_tested_here():
     own = set(ARRCOCQwen3VLConfig.__dataclass_fields__) - set(Qwen3VLConfig.__dataclass_fields__)
     assert own == {name for name, _, _ in LIMITS} | {

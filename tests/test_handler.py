@@ -403,6 +403,7 @@ PARAMETERS = {
     "true for a number": ({"top_k": True}, "top_k=True is not allowed"),
     "no number": ({"temperature": float("nan")}, "temperature=nan"),
     "a number for a switch": ({"do_sample": 1}, "do_sample=1 is not allowed"),
+    "a penalty for beams without any": ({"length_penalty": 2.0}, "length_penalty has no effect without beams"),
     "a temperature without sampling": ({"temperature": 0.5, "do_sample": False}, "temperature has no effect"),
     "sampling without a temperature": ({"temperature": 0, "do_sample": True}, "exclude each other"),
     "stops that are none": ({"stop_strings": [""]}, r"stop_strings=\[''\]"),

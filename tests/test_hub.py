@@ -8,7 +8,10 @@ import sys
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.checkpoint import fitted
@@ -216,6 +219,33 @@ def folder(tiny_model, tmp_path):
 
 def load(folder, **options):
     return ARRCOCQwen3VLForConditionalGeneration.from_pretrained(folder, **options)
+
+
+def test_a_model_that_fsdp_shards_is_saved_with_the_code_of_its_own_class(tiny_config, new_model, tmp_path):
+    model, plain, sharded = new_model(tiny_config()), tmp_path / "plain", tmp_path / "sharded"
+    model.save_pretrained(plain)
+    whole = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        before = type(model)
+        assert before is not ARRCOCQwen3VLForConditionalGeneration
+        model.save_pretrained(sharded, True, whole)  # in the order of transformers' own
+        assert type(model) is before
+    finally:
+        dist.destroy_process_group()
+    assert {path.name for path in sharded.iterdir()} == {path.name for path in plain.iterdir()}
+    configs = [json.loads((where / "config.json").read_text()) for where in (plain, sharded)]
+    assert configs[0] == configs[1]
+
+
+def test_a_subclass_without_a_file_names_no_file_for_it(tiny_config, new_model, tmp_path):
+    model = new_model(tiny_config())
+    model.save_pretrained(tmp_path / "before")
+    named = json.loads((tmp_path / "before" / "config.json").read_text())["auto_map"]
+    model.__class__ = type("Mine", (type(model),), {"__module__": "__main__"})
+    model.save_pretrained(tmp_path / "after")
+    assert json.loads((tmp_path / "after" / "config.json").read_text())["auto_map"] == named
 
 
 @torch.no_grad()

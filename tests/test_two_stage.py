@@ -522,7 +522,11 @@ def test_encoded_images_refuse_to_stand_for_others(tiny_model, tiny_config, new_
         model(**inputs, allocation_mode="foveated", encoded_images=narrow)
     changed = new_model(tiny_config())
     encoded = changed.encode_images(**inputs)
-    with pytest.raises(ValueError, match="bfloat16"):
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = changed.encode_images(**inputs)
+    with pytest.raises(ValueError, match="is torch.bfloat16, but the model works in torch.float32 here"):
+        changed(**inputs, encoded_images=mixed)
+    with pytest.raises(ValueError, match="works in torch.bfloat16 here"):
         changed.to(torch.bfloat16)(**inputs, encoded_images=encoded)
 
 
