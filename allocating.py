@@ -11,9 +11,9 @@ from .encoded import EncodedImages
 
 
 class AllocatingMixin:
-    """The half of `ARRCOCQwen3VLForConditionalGeneration` that runs no language model."""
+    """The part of `ARRCOCQwen3VLForConditionalGeneration` that runs no language model."""
 
-    # what the other halves have
+    # what the other parts have
     model: Any
     _not_of_forward: Callable[..., list[str]]
 

@@ -1,6 +1,5 @@
 """A frozen plan, which cells of an image get its tokens, and its application to features."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -62,11 +61,6 @@ class Allocation:
         scores = {name: score.to(device) for name, score in self.scores.items()}
         tensions = {name: tension.to(device) for name, tension in self.tensions.items()}
         return replace(self, **moved, scores=scores, tensions=tensions)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether every cell has a token of its own, so that the plan changes nothing."""
-        return len(self) == math.prod(self.grid)
 
     @cached_property
     def raster(self) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The arguments of a processor's call: how they are given, and which are none of its."""
+"""The arguments of a processor's call: reading them, and refusing those that are not the processor's."""
 
 import difflib
 
@@ -8,7 +8,7 @@ _LATE = (
     "{0} is an argument of the model's calls, not of the processor's; pass it to forward() or generate(), in a pipeline as "
     "generate_kwargs={{'{0}': ...}}"
 )
-_FOREIGN = ("thinking_budget", "reasoning_budget")  # of chat templates
+_OF_TEMPLATES = ("thinking_budget", "reasoning_budget")  # of chat templates
 _GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
 
 
@@ -27,7 +27,7 @@ def setting(kwargs: dict, group: str, name: str, default):
 def refuse_misspelt_dials(names):
     """Raises TypeError where one of `names` is not a dial but looks like one, or is an argument of the model's calls."""
     for name in names:
-        if name in PROCESSOR_DIALS or name in _FOREIGN:
+        if name in PROCESSOR_DIALS or name in _OF_TEMPLATES:
             continue
         if name in CALL_ARGUMENTS:
             raise TypeError(_LATE.format(name))

@@ -27,8 +27,8 @@ class Balance:
         relevance: (t, h, w) float32; only its differences between cells count.
         tensions: (3,) in (-1, 1), in the order of `TENSIONS`; -1 is the first pole of each name.
         temperature: scalar, width of the training gates in relevance.
-        suppression: scalar in [0, 1], share of what it has more than the lowest cell that a cell loses to a fully similar, higher
-            one; `None` where `diversity` is off.
+        suppression: scalar in [0, 1], the share of its lead over the lowest cell that a cell loses where a higher one is fully
+            similar; `None` where `diversity` is off.
         coarse_share: share of the budget for pooled cells.
     """
 
@@ -119,10 +119,10 @@ class AdaptiveTensionBalancer(nn.Module):
         scene = scene_features(scores, budget)
         summary = query.detach().float().mean(0) if len(query) else scene.new_zeros(self.question.in_features)
         # of a batch of one: adapters such as DoRA take nothing else
-        asked = torch.tanh(self.question(summary[None]))
-        learned = self.tension(torch.cat([scene[None], asked], -1))[0]
+        question = torch.tanh(self.question(summary[None]))
+        learned = self.tension(torch.cat([scene[None], question], -1))[0]
         tensions = torch.tanh((scene_prior(scene) + learned).clamp(-_FIRMEST, _FIRMEST))
-        compress, explore, diversify = tensions.unbind()
+        particularize, explore, diversify = tensions.unbind()  # each names its pole of 1
         information, perspective, participation = (scores[name] for name in SCORES)
         exploited = self.weights["participation"] * (1 - 0.5 * explore)
         explored = self.weights["information"] * information + self.weights["perspective"] * perspective
@@ -136,11 +136,11 @@ class AdaptiveTensionBalancer(nn.Module):
         # Cells that the question rules out keep an order among themselves, but can't be far below a blank one.
         blended = F.leaky_relu(blended, 0.1)
         area = F.avg_pool2d(blended, 3, stride=1, padding=1, count_include_pad=False)
-        relevance = blended + self.area_strength * compress * (blended - area)
+        relevance = blended + self.area_strength * particularize * (blended - area)
         return Balance(
             relevance=relevance,
             tensions=tensions,
             temperature=self.gate_temperature * torch.exp(explore),
             suppression=self.diversity * (1 + diversify) if self.diversity else None,
-            coarse_share=self.coarse_share and min(0.9, self.coarse_share * (1 - float(compress.detach()))),
+            coarse_share=self.coarse_share and min(0.9, self.coarse_share * (1 - float(particularize.detach()))),
         )

@@ -18,21 +18,21 @@ class PromptEnd(NamedTuple):
     """Where the prompt of a cache ended.
 
     Attributes:
-        images: tokens up to its last image or video, 0 for none; what comes after it may be cropped and replaced.
-        rope_deltas: (batch, 1) how far the position of a token behind it lies from its place among the tokens.
-        known: whether `images` was read from the prompt's tokens; else it is all of them.
-        settled: whether `rope_deltas` are those of the prompt. Behind a pruned image with nothing after it yet they are not,
+        images_end: tokens up to its last image or video, 0 for none; what comes after it may be cropped and replaced.
+        rope_deltas: (batch, 1) how far the position of a token after it lies from its place among the tokens.
+        known: whether `images_end` was read from the prompt's tokens; else it is all of them.
+        settled: whether `rope_deltas` are those of the prompt. After a pruned image with nothing behind it yet they are not,
             where positions were given: its full grid, from which text goes on, can't be told from the cells that were kept.
     """
 
-    images: int
+    images_end: int
     rope_deltas: torch.Tensor
     known: bool
     settled: bool
 
     def tells(self, cached: int) -> bool:
         """Whether what follows `cached` tokens of the cache, which may have been cropped, goes on from this prompt."""
-        return self.settled and cached >= self.images
+        return self.settled and cached >= self.images_end
 
 
 def given_cache(past_key_values, kwargs: dict):
@@ -62,7 +62,7 @@ def cached_rows(cache) -> int | None:
 
 
 def is_placed(cache, position_ids) -> bool:
-    """Whether nothing hangs on how many tokens the cache holds: for one placed token behind the prompt of a static cache, which is
+    """Whether this call needs no count of cached tokens: for one placed token after the prompt of a static cache, which is
     never cropped, and for text on the paged cache of continuous batching, which places it itself and does not count so. The
     number is a tensor, which a GPU would be waited for at every token and which breaks `torch.compile`'s graph.
 
@@ -138,10 +138,10 @@ def held_rope_deltas(cache, check: bool = True) -> torch.Tensor | None:
             )
         else:
             return None
-    if check and now < end.images:
+    if check and now < end.images_end:
         raise ValueError(
-            f"the cache was cropped to {now} tokens, but its images end after {end.images}; pass the whole prompt with its images "
-            "and mm_token_type_ids, or start from an empty cache"
+            f"the cache was cropped to {now} tokens, but its images end after {end.images_end}; pass the whole prompt with its "
+            "images and mm_token_type_ids, or start from an empty cache"
         )
     if check and not end.settled:
         raise ValueError(
@@ -152,7 +152,7 @@ def held_rope_deltas(cache, check: bool = True) -> torch.Tensor | None:
 
 
 def images_end(before, input_ids, config, cached: int, length: int, has_vision: bool) -> tuple[int, bool]:
-    """`images` and `known` of the `PromptEnd` of a cache of `length` tokens.
+    """`images_end` and `known` of the `PromptEnd` of a cache of `length` tokens.
 
     Args:
         before: the `PromptEnd` of its first `cached` tokens, or `None`.
@@ -165,11 +165,11 @@ def images_end(before, input_ids, config, cached: int, length: int, has_vision: 
         return last_image((input_ids == config.image_token_id) | (input_ids == config.video_token_id), cached), True
     if before is None:
         return 0, input_ids is not None
-    return min(before.images, cached), before.known and before.images <= cached
+    return min(before.images_end, cached), before.known and before.images_end <= cached
 
 
 def last_image(seen: torch.Tensor, cached: int = 0) -> int:
-    """Tokens up to the last placeholder of `seen` (batch, length) bool, behind `cached` tokens; 0 for none."""
+    """Tokens up to the last placeholder of `seen` (batch, length) bool, after `cached` tokens; 0 for none."""
     columns = seen.any(0).cpu().nonzero()
     return cached + int(columns[-1]) + 1 if len(columns) else 0
 
@@ -184,12 +184,12 @@ def check_same_images(cache, mm_token_type_ids: torch.Tensor) -> None:
         ValueError: saying so: an image that is asked about again has got another budget, for one.
     """
     end, held = prompt_end(cache), cached_tokens(cache)
-    if end is None or not end.known or not 0 < held < mm_token_type_ids.shape[1] or held < end.images:
+    if end is None or not end.known or not 0 < held < mm_token_type_ids.shape[1] or held < end.images_end:
         return
     now = last_image(mm_token_type_ids[:, :held] != 0)
-    if now != end.images:
+    if now != end.images_end:
         raise ValueError(
-            f"the images of the cache end after {end.images} tokens, those of the prompt after {now}: an image has other "
+            f"the images of the cache end after {end.images_end} tokens, those of the prompt after {now}: an image has other "
             "placeholders than when it was read, as with token_budget='auto', which counts anew for each question. Pass as "
             "token_budget what it had (image_token_counts of the first call), or start from an empty cache"
         )
@@ -214,7 +214,7 @@ def deltas_of(held: torch.Tensor, batch: int) -> torch.Tensor:
 
 
 def pictures_of(prompt: dict) -> list[list[tuple]] | None:
-    """Of each prompt of a batch, where each of its pictures begins, its grid, and a hash of its pixels.
+    """Of each prompt of a batch, where each of its pictures begins, its grid, and a hash of its texture image.
 
     Args:
         prompt: what `generate()` was given by name.
@@ -226,7 +226,7 @@ def pictures_of(prompt: dict) -> list[list[tuple]] | None:
     mask = prompt.get("attention_mask")
     if types is None or grids is None or textures is None or (mask is not None and mask.shape != types.shape):
         return None
-    starts, _ = image_runs(types, None)
+    starts, _ = image_runs(types == 1)
     if not len(starts) == len(grids) == len(textures):
         return None
     # multiplicative hashing: Knuth, "The Art of Computer Programming" 3, section 6.4

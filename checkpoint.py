@@ -124,6 +124,6 @@ class LoadingMixin:
         self.base_model.arrcoc.check_shapes(self.config)
         sharded, self.__class__ = type(self), class_of_code(type(self))
         try:
-            return super().save_pretrained(*args, **kwargs)  # type: ignore[misc]
+            return super().save_pretrained(*args, **kwargs)
         finally:
             self.__class__ = sharded

@@ -4,7 +4,7 @@ from functools import wraps
 
 import torch
 
-# For what chooses and places tokens: it hangs on values and sizes, and torch.compile would trace it anew, for minutes, when these
+# For what chooses and places tokens: it depends on values and sizes, and torch.compile would trace it anew, for minutes, when these
 # change (dev/LOG.md). The vision tower and the language model are compiled.
 uncompiled = torch.compiler.disable
 

@@ -94,7 +94,7 @@ def refuse_misspelt_arguments(names: Iterable[str]) -> None:
 
 
 # Of other models; generic code may pass them, if only as None.
-_FOREIGN = frozenset(
+_OF_OTHER_MODELS = frozenset(
     f"{whose}_{what}"
     for whose in ("pixel", "image", "video", "encoder", "decoder", "feature", "qformer", "vision")
     for what in ("attention_mask", "input_ids")
@@ -103,7 +103,7 @@ _FOREIGN = frozenset(
 
 @functools.lru_cache
 def _meant(name: str) -> str:
-    if name in _FOREIGN:
+    if name in _OF_OTHER_MODELS:
         return ""
     if name == "token_budget":
         return "pass it to the processor, which writes as many placeholders"
@@ -142,9 +142,9 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         area_strength (`float`, in [0, 1]):
             How far the compress-particularize tension moves relevance towards (-1) or away from (+1) its 3 x 3 mean.
         diversity (`float`, in [0, 0.5]):
-            Share of what it has more than the lowest cell that a cell loses to a fully similar one that ranks above it, at neutral
-            tension; the focus-diversify tension moves it between 0 and twice this. Off, because it gains a trained allocator
-            no evidence (`dev/LOG.md`).
+            A cell loses this share of its lead over the lowest cell where one that ranks above it is fully similar, at neutral
+            tension; the focus-diversify tension moves the share between 0 and twice this. Off, because it gains a trained
+            allocator no evidence (`dev/LOG.md`).
         coverage_floor (`float`, in [0, 1]):
             Share of the fine cells' tokens that is spread over the image, one cell for each block of an even partition.
         coarse_share (`float`, in [0, 0.9]):
@@ -169,7 +169,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         max_cell_pixels (`int`, in [4, 32]):
             Side of one merged cell, in pixels, at which textures are measured.
         perspective_channels, scorer_hidden_size, scorer_heads (`int`):
-            Width of the perspectival CNN, width of the participatory score, and its number of heads. Shapes hang on these:
+            Width of the perspectival CNN, width of the participatory score, and its number of heads. Shapes depend on these:
             they are read when the model is built. Later assignments of the other dials count from the next call on, but
             `coarse_share` can't leave 0 then: its adapter is missing.
 

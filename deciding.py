@@ -43,15 +43,15 @@ def _levels_of(vision, number: int, device) -> list[torch.Tensor]:
 
 
 class DecidingMixin:
-    """What `ARRCOCQwen3VLModel` decides behind the vision tower, and the look at the raw image that comes before it, too."""
+    """What `ARRCOCQwen3VLModel` decides after the vision tower, and the look at the raw image that comes before it, too."""
 
-    # what the model half has
+    # what the model has
     arrcoc: ARRCOCLayer
     config: Any
     get_input_embeddings: Callable[[], torch.nn.Module]
 
     @uncompiled
-    def _asked(self, *inputs, **spend) -> Asked:
+    def _ask(self, *inputs, **spend) -> Asked:
         self.arrcoc.follow(self.config)
         return ask(self.config, self.get_input_embeddings().weight.device, *inputs, **spend)
 
@@ -90,7 +90,7 @@ class DecidingMixin:
     @uncompiled
     def _restore(self, vision, glances: list[Glance | None]) -> None:
         """Brings the features in `vision` of images that were encoded in part back to those of the whole images."""
-        in_part = {n: glance for n, glance in enumerate(glances) if glance is not None and glance.cells is not None}
+        in_part = {n: glance for n, glance in enumerate(glances) if glance is not None and glance.encoded is not None}
         if not in_part:
             return
         pooled, deepstack = list(vision.pooler_output), [list(level) for level in vision.deepstack_features]
@@ -110,11 +110,11 @@ class DecidingMixin:
         self, vision_output, image_grid_thw, counts, texture_images, query_input_ids, query_attention_mask,
         skip_full: bool = False, glances: list[Glance] | None = None,
     ) -> list[ARRCOCOutput | None]:  # fmt: skip
-        """The layer's decision for each image of `encode`'s output, which hangs on no other image.
+        """The layer's decision for each image of `encode`'s output, which depends on no other image.
 
         With `skip_full`, an image that keeps every cell gets `None`, at no cost. `glances` spares looking at the images again.
         """
-        asked = self._asked(
+        asked = self._ask(
             image_grid_thw, torch.tensor(counts), texture_images, query_input_ids, query_attention_mask, 1.0, "select"
         )
         none = [None] * len(asked.grids)
@@ -124,7 +124,7 @@ class DecidingMixin:
         self, image_grid_thw, texture_images, query_input_ids, query_attention_mask, same
     ) -> list[Glance]:
         """Stage 1 of each image with `early`; `same` (images,) bool says which are the image before them, looked at once."""
-        asked = self._asked(image_grid_thw, None, texture_images, query_input_ids, query_attention_mask)
+        asked = self._ask(image_grid_thw, None, texture_images, query_input_ids, query_attention_mask)
         looks = iter(self._look(asked, [n for n, again in enumerate(same) if not again], texture_images.device))
         glances: list[Glance] = []
         for number, again in enumerate(same):
@@ -141,7 +141,7 @@ class DecidingMixin:
             least = self.config.coarse_view_min_tokens
             if not foveated or coarse_grid(asked.grids[number], budget, share, least) is None:
                 views.append(None)
-            elif view is None or len(view) > budget * share:
+            elif view is None or not view.fits(budget, share):
                 came = "none" if view is None else f"one of {len(view)} tokens"
                 raise ValueError(
                     f"encoded_images holds no coarse view that fits a budget of {budget} tokens ({came}); call encode_images() "
@@ -184,7 +184,7 @@ class DecidingMixin:
         """The score maps of the images of `scored`, a glance and a question each, together where `_together` says so."""
         known: dict[int, ScoreMaps] = {}
         sizes = [len(tokens) for tokens in vision.pooler_output]
-        kinds = {n: (asked.grids[n], glance.cells is None, sizes[n]) for n, (glance, _) in scored.items()}
+        kinds = {n: (asked.grids[n], glance.encoded is None, sizes[n]) for n, (glance, _) in scored.items()}
         for some in _together(kinds, device, self.arrcoc.takes_several("knows")):
             levels = [_levels_of(vision, number, device) for number in some]
             glances, queries = zip(*(scored[number] for number in some), strict=True)
@@ -212,7 +212,7 @@ class DecidingMixin:
                 offsets.append(torch.zeros(len(tokens), 3, dtype=torch.long, device=tokens.device))
                 continue
             plan = decision.allocation.to(tokens.device)
-            encoded = None if decision.glance is None else decision.glance.cells
+            encoded = None if decision.glance is None else decision.glance.encoded
             encoded = None if encoded is None else encoded.to(tokens.device)
             tokens, deepstack = apply_to_tokens(plan, tokens, encoded), apply_to_deepstack(plan, deepstack, encoded)
             if self.arrcoc.adapter is not None:

@@ -68,7 +68,8 @@ class EncodedImages:
         Raises:
             ValueError: saying what differs.
         """
-        if self.owner() is not model:
+        own = self.owner() is model  # mypy would take what it is compared with for its type
+        if not own:
             raise ValueError("encoded_images was made by another model; call encode_images() of this one")
         came, dtype = self.vision.pooler_output[0], model.visual.dtype
         if came.dtype != dtype and not torch.is_autocast_enabled(came.device.type):

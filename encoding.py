@@ -118,6 +118,10 @@ class CoarseView:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def fits(self, budget: int, share: float) -> bool:
+        """Whether it takes at most `share` of `budget` tokens; one that does not was made for larger budgets."""
+        return len(self) <= budget * share
+
     def encoded(self, tokens: torch.Tensor, deepstack: list[torch.Tensor]) -> "CoarseView":
         """The view with its features, in place of its pixels."""
         return replace(self, pixel_values=None, tokens=tokens, deepstack=deepstack)

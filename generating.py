@@ -37,9 +37,9 @@ from .placing import FOREIGN_CACHE, UNPLACED
 
 
 class GeneratingMixin:
-    """The generation half of `ARRCOCQwen3VLForConditionalGeneration`."""
+    """The part of `ARRCOCQwen3VLForConditionalGeneration` that `generate()` calls."""
 
-    # what the model half has
+    # what the model has
     config: Any
     model: Any
 
@@ -79,7 +79,7 @@ class GeneratingMixin:
         held, mask = cached_tokens(kwargs.get(CACHE)), kwargs.get("attention_mask")
         whole = is_whole(input_ids, mask, kwargs.get("generation_config"))
         if held and (whole or mask is not None or kwargs.get("assistant_model") is not None):
-            # transformers would read the whole prompt again, behind what is cached
+            # transformers would read the whole prompt again, after what is cached
             raise ValueError(
                 f"the cache holds {held} tokens, and assisted decoding (assistant_model, prompt_lookup_num_tokens) of a whole "
                 "prompt begins with an empty one; leave out one of them, or with prompt_lookup_num_tokens pass the new part alone, "
@@ -170,9 +170,9 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
     if grids is not None and (embedded or types is None) and model_kwargs.get("position_ids") is None:
         counts = model_kwargs.get("image_token_counts")
         if counts is None and types is not None:
-            counts = count_placeholders(types, 1, None, grids, merge_size, None)
+            counts = count_placeholders(types == 1, None, grids, merge_size, None)
         elif counts is None and not embedded and not held:
-            counts = count_placeholders(inputs_tensor, config.image_token_id, mask, grids, merge_size, None)
+            counts = count_placeholders(inputs_tensor == config.image_token_id, mask, grids, merge_size, None)
         if counts is not None and not torch.equal(torch.as_tensor(counts).to(grids), cells_of(grids, merge_size)):
             raise ValueError(UNPLACED)
     if held and mask is not None and held >= mask.shape[1]:
@@ -181,7 +181,7 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
             "that it was made from with what follows, or the new tokens with an attention_mask over cached and new ones"
         )
     if grids is not None and types is not None and (types[:, -1] == 1).any():
-        starts, lengths = image_runs(types, None)
+        starts, lengths = image_runs(types == 1)
         last = (starts + lengths) % types.shape[-1] == 0
         if len(lengths) == len(grids) and (last & (lengths < cells_of(grids, merge_size).to(lengths))).any():
             raise ValueError(
@@ -207,7 +207,7 @@ def check_rows(cache, batch: int, expand_size: int):
 
 
 def is_whole(prompt: torch.Tensor, attention_mask: torch.Tensor | None, generation_config) -> bool:
-    """Whether a prompt (batch, length, ..) that generate() was given is the whole one, not the new part behind a cache: its
+    """Whether a prompt (batch, length, ..) that generate() was given is the whole one, not the new part after a cache: its
     mask is as long. generate() drops a mask without padding, and remembers its length."""
     length = getattr(generation_config, "_mask_length", None) if attention_mask is None else attention_mask.shape[-1]
     return length is None or length == prompt.shape[1]

@@ -17,7 +17,7 @@ from .reading import READ_FEATURES, CellReader
 from .restoring import ContextRestorer
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
-SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")  # dials that the tensors' shapes hang on
+SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")  # dials that the tensors' shapes depend on
 ScoreMaps = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # in the order of `SCORES`
 _TAKES_SEVERAL: dict[str, dict[str, type[nn.Module]]] = {
     "look": {"information": InformationScorer},
@@ -186,7 +186,7 @@ class ARRCOCLayer(nn.Module):
         self.follow(config)
 
     def follow(self, config) -> None:
-        """Takes over the dials of `config` that no shape hangs on; the model calls it before every decision.
+        """Takes over the dials of `config` that no shape depends on; the model calls it before every decision.
 
         Raises:
             ValueError: `coarse_share` was 0 when the layer was built and is not any more.
@@ -234,10 +234,10 @@ class ARRCOCLayer(nn.Module):
         """The features of the cells that were encoded, brought back to those of the whole page; see `ContextRestorer`.
 
         Args:
-            glance: with `read` and `cells`.
+            glance: with `read` and `encoded`.
             levels: (M, vision out_hidden_size) each, as `knows` takes them.
         """
-        return self.restorer(levels, glance.read, glance.cells, glance.texture.shape[1:])
+        return self.restorer(levels, glance.read, glance.encoded, glance.texture.shape[1:])
 
     def rate(self, glance: Glance, query: torch.Tensor, mask: torch.Tensor | None = None) -> Glance:
         """`glance` with `early`, which cells are worth encoding for the question `query` (see `forward`), `read` and
@@ -247,14 +247,14 @@ class ARRCOCLayer(nn.Module):
         several images (see `takes_several`) with a question each, whose `glance` is `beside_each_other`.
         """
         with torch.autocast(query.device.type, enabled=False):
-            asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
+            mask = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
             weights = self.balancer.weights
             glance = self.read(glance)
             perspective = self._perspective(glance)
             parts = (
                 weights["information"] * glance.information,
                 weights["perspective"] * perspective,
-                weights["participation"] * self.early_participation(glance.texture, [glance.read], query, asked),
+                weights["participation"] * self.early_participation(glance.texture, [glance.read], query, mask),
             )
             early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
             return replace(glance, perspective=perspective, early=early)
@@ -275,9 +275,9 @@ class ARRCOCLayer(nn.Module):
         all of these and of the maps; their `glance` is `beside_each_other`.
         """
         with torch.autocast(query.device.type, enabled=False):
-            asked = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
+            mask = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
             levels = [level.detach() for level in levels]  # no gradient enters the frozen base through the scores
-            needed = self.participation(glance.texture, levels, query, asked, glance.cells)
+            needed = self.participation(glance.texture, levels, query, mask, glance.encoded)
             return glance.information, self._perspective(glance), needed
 
     def forward(
@@ -303,11 +303,11 @@ class ARRCOCLayer(nn.Module):
         with torch.autocast(merger_inputs.device.type, enabled=False):
             scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
             balance = self.balancer(scores, query, budget)
-            output = self.allocator(balance, scores, grid, budget, merger_inputs.detach(), glance.cells)
+            output = self.allocator(balance, scores, grid, budget, merger_inputs.detach(), glance.encoded)
             output = replace(output, glance=glance)
-        if output.gates is None or glance.cells is None or glance.early is None:
+        if output.gates is None or glance.encoded is None or glance.early is None:
             return output
-        gates = _early_gates(glance.early, glance.cells, output.allocation.raster, balance.temperature)
+        gates = _early_gates(glance.early, glance.encoded, output.allocation.raster, balance.temperature)
         return replace(output, gates=output.gates * gates)
 
 

@@ -18,7 +18,7 @@ _IMAGE_STD = 0.5  # by which Qwen3-VL's processor has divided the pixels of its 
 
 @dataclass(frozen=True, eq=False)
 class Glance:
-    """What stage 1 knows of one image; `texture`, `information`, `canvas` and `contrast` hang on no trained weights.
+    """What stage 1 knows of one image; `texture`, `information`, `canvas` and `contrast` depend on no trained weights.
 
     Attributes:
         texture: (13, h, w) texture array.
@@ -28,7 +28,7 @@ class Glance:
         perspective: (h, w) score map, with its gradient; `None` where `rate` was not asked.
         early: (h * w,) relevance from raw image and question alone, with its gradient; `None` where it was not asked for.
         read: (h * w, `READ_FEATURES`) from `CellReader`, with its gradient; `None` before it is needed and after its last use.
-        cells: (M,) raster index of the cells to encode, ascending; `None` for all.
+        encoded: (M,) raster index of the cells that the vision tower encodes, ascending; `None` for all.
     """
 
     texture: torch.Tensor
@@ -38,7 +38,7 @@ class Glance:
     perspective: torch.Tensor | None = None
     early: torch.Tensor | None = None
     read: torch.Tensor | None = None
-    cells: torch.Tensor | None = None
+    encoded: torch.Tensor | None = None
 
 
 def beside_each_other(glances: Sequence[Glance]) -> Glance:

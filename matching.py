@@ -56,8 +56,8 @@ class WordMatcher(nn.Module):
         shape = (*query.shape[:-2], cells.shape[-3])
         best = cells.new_zeros(*shape, 2 * self.num_heads)
         phrases = cells.new_zeros(*shape, self.out_features - 2 * self.num_heads)
-        asked = math.prod(query.shape[:-2])
-        at_once = max(1, _PAIRS_AT_ONCE // max(1, asked * math.prod(grid)))
+        num_questions = math.prod(query.shape[:-2])
+        at_once = max(1, _PAIRS_AT_ONCE // max(1, num_questions * math.prod(grid)))
         for first in range(0, words.shape[-3] if shape[-1] else 0, at_once):
             begin, last = max(0, first - _WORDS // 2), first + at_once
             some = slice(begin, last + _WORDS // 2)  # phrases reach beyond the words whose turn it is
@@ -114,7 +114,7 @@ class PhraseMatcher(nn.Module):
 
 
 def _with_neighbours(words: torch.Tensor, distance: int) -> torch.Tensor:
-    """(..., Tq, 3 C): the word `distance` before each of (..., Tq, C), itself, and the one as far behind it; 0 beyond the ends."""
+    """(..., Tq, 3 C): the word `distance` before each of (..., Tq, C), itself, and the one as far after it; 0 beyond the ends."""
     count = words.shape[-2]
     padded = F.pad(words, (0, 0, distance, distance))
     return torch.cat([padded[..., :count, :], words, padded[..., 2 * distance :, :]], -1)

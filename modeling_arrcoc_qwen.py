@@ -87,13 +87,13 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         check_spending(encode_ratio, allocation_mode)
         mm_encoder_outputs = only_source(mm_encoder_outputs, encoded_images, pixel_values, pixel_values_videos)
         if (pixel_values is not None or encoded_images is not None) and not mm_encoder_outputs:
-            mm_encoder_outputs = self._encode_prompt(
-                (input_ids, attention_mask, image_token_counts),
-                (pixel_values, image_grid_thw, texture_images, query_input_ids, query_attention_mask),
-                (pixel_values_videos, video_grid_thw),
-                (encode_ratio, allocation_mode, encoded_images),
-                **kwargs,
-            )
+            images = {
+                "pixel_values": pixel_values, "image_grid_thw": image_grid_thw, "texture_images": texture_images,
+                "query_input_ids": query_input_ids, "query_attention_mask": query_attention_mask, "encoded_images": encoded_images,
+                "image_token_counts": image_token_counts, "encode_ratio": encode_ratio, "allocation_mode": allocation_mode,
+            }  # fmt: skip
+            videos = (pixel_values_videos, video_grid_thw)
+            mm_encoder_outputs = self._encode_prompt(input_ids, attention_mask, images, videos, **kwargs)
             pixel_values = pixel_values_videos = None
         features, offsets, rope_deltas = mm_encoder_outputs.pop("image", None), None, None
         has_vision = features is not None or bool(mm_encoder_outputs) or pixel_values_videos is not None
@@ -114,6 +114,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
         before = prompt_end(cache) if cached else None
+        # whether the cache has to be told anew where the prompt ends
         ends = not placed and (has_vision or not cached or (before is not None and not before.tells(cached)))
         outputs = super().forward(
             input_ids=input_ids,
@@ -132,20 +133,27 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         cache = outputs.get(CACHE)
         if ends and tokens is not None and cache is not None:
             length = cached + tokens.shape[1]
-            images, known = images_end(before, input_ids, self.config, cached, length, has_vision)
-            settled = rope_deltas is not None or offsets is None or images < length
+            end, known = images_end(before, input_ids, self.config, cached, length, has_vision)
+            settled = rope_deltas is not None or offsets is None or end < length
             if rope_deltas is None:
                 rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached)
-            hold_prompt_end(cache, PromptEnd(images, rope_deltas, known, settled))
+            hold_prompt_end(cache, PromptEnd(end, rope_deltas, known, settled))
             if has_vision:
                 hold_pictures(cache, None)  # generate() knows them, once it is done
         return outputs
 
-    def _encode_prompt(self, prompt, images, videos, spend, **kwargs) -> dict:
-        """`mm_encoder_outputs` of what a prompt shows, of each image as many tokens as it has placeholders."""
-        merge, (input_ids, attention_mask, counts) = self.config.vision_config.spatial_merge_size, prompt
-        counts = count_placeholders(input_ids, self.config.image_token_id, attention_mask, images[1], merge, counts)
-        seen = {"image": self.get_image_features(*images, counts, *spend, return_dict=True, **kwargs)}
+    def _encode_prompt(self, input_ids, attention_mask, images: dict, videos: tuple, **kwargs) -> dict:
+        """`mm_encoder_outputs` of what a prompt shows, of each image as many tokens as it has placeholders.
+
+        Args:
+            images: the arguments of `get_image_features`.
+            videos: pixel_values_videos and video_grid_thw.
+        """
+        merge = self.config.vision_config.spatial_merge_size
+        is_image = None if input_ids is None else input_ids == self.config.image_token_id
+        grids, counts = images["image_grid_thw"], images["image_token_counts"]
+        images = images | {"image_token_counts": count_placeholders(is_image, attention_mask, grids, merge, counts)}
+        seen = {"image": self.get_image_features(**images, return_dict=True, **kwargs)}
         if videos[0] is not None:
             seen["video"] = self.get_video_features(*videos, return_dict=True, **kwargs)
         return seen

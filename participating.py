@@ -101,7 +101,7 @@ class ParticipatoryScorer(nn.Module):
             # Padding may hold anything, NaN too: it must not reach the products.
             query = normalised(query.detach().float().masked_fill(~query_mask[..., None], 0))
             tokens = self.query_projection(query)  # (Tq, hidden)
-            met = self.cell(cells) * self._asked(tokens, query_mask)[..., None, :]
+            met = self.cell(cells) * self._summary(tokens, query_mask)[..., None, :]
             parts = [cells.expand(met.shape[:-1] + cells.shape[-1:]), met]
             if self.matcher is not None:
                 parts.append(self.matcher(features, query, query_mask, (height, width), encoded))
@@ -114,7 +114,7 @@ class ParticipatoryScorer(nn.Module):
             score = _spread(self.gate.float() * torch.asinh(self.score(related)), encoded, height * width)
             return score.squeeze(-1).unflatten(-1, (height, width)) * query_mask.any(-1)[..., None, None]
 
-    def _asked(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def _summary(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """(..., 2 * hidden) of (..., Tq, hidden): each head's mean of the words, weighted by how much it reads of each."""
         lowest = torch.finfo(torch.float32).min  # not -inf: a question that is all padding has no softmax then
         weight = self.read(tokens).masked_fill(~mask[..., None], lowest).softmax(-2)  # (..., Tq, heads)

@@ -47,15 +47,14 @@ def merged_grids(image_grid_thw: torch.Tensor, merge_size: int) -> list[tuple[in
     return [(t, h // merge_size, w // merge_size) for t, h, w in image_grid_thw.tolist()]
 
 
-def image_runs(mm_token_type_ids: torch.Tensor, attention_mask: torch.Tensor | None):
+def image_runs(is_image: torch.Tensor, attention_mask: torch.Tensor | None = None):
     """Start and length of every run of image placeholders, in prompt order: (starts, lengths), flat over the batch.
 
-    `mm_token_type_ids` is (batch, length) with 1 at image placeholders. A padded position ends a run.
+    `is_image` is (batch, length) bool, True at image placeholders. A padded position ends a run.
     """
-    image = mm_token_type_ids == 1
     if attention_mask is not None:
-        image = image & attention_mask.bool()
-    edge = torch.nn.functional.pad(image.long(), (1, 1)).diff(dim=-1)  # (batch, length + 1): 1 begins, -1 ends
+        is_image = is_image & attention_mask.bool()
+    edge = torch.nn.functional.pad(is_image.long(), (1, 1)).diff(dim=-1)  # (batch, length + 1): 1 begins, -1 ends
     width = edge.shape[-1]
     begins, ends = (edge.flatten() == 1).nonzero().flatten(), (edge.flatten() == -1).nonzero().flatten()
     rows = begins // width
@@ -76,10 +75,10 @@ def expand_prompt(
         return None
     if mm_token_type_ids.shape != input_ids.shape:
         raise ValueError(
-            f"mm_token_type_ids is {tuple(mm_token_type_ids.shape)} and input_ids {tuple(input_ids.shape)}; where tokens are put "
-            "behind a prompt, extend it with 0, and attention_mask with 1"
+            f"mm_token_type_ids is {tuple(mm_token_type_ids.shape)} and input_ids {tuple(input_ids.shape)}; where tokens are "
+            "put after a prompt, extend it with 0, and attention_mask with 1"
         )
-    starts, lengths = image_runs(mm_token_type_ids, attention_mask)
+    starts, lengths = image_runs(mm_token_type_ids == 1, attention_mask)
     cells = cells_of(image_grid_thw, merge_size).to(lengths.device)
     _check_runs(lengths, cells)
     if torch.equal(lengths, cells):
@@ -126,19 +125,21 @@ def _check_runs(lengths: torch.Tensor, cells: torch.Tensor):
 
 
 @uncompiled
-def count_placeholders(input_ids, image_token_id, attention_mask, image_grid_thw, merge_size, image_token_counts):
-    """(images,) placeholders of each image, on the CPU, read from the prompt where there is one.
+def count_placeholders(is_image, attention_mask, image_grid_thw, merge_size, image_token_counts):
+    """(images,) placeholders of each image: those of the prompt, on the CPU, or `image_token_counts` as they came where it is not
+    known.
 
     Args:
-        image_token_counts: what the processor says, used alone where the prompt came as embeddings, else compared.
+        is_image: (batch, length) bool, True at image placeholders; `None` where the prompt came as embeddings.
+        image_token_counts: what the processor says, compared with the prompt where both are there.
 
     Raises:
         ValueError: the prompt does not fit `image_grid_thw` or `image_token_counts`.
     """
-    if input_ids is None or image_grid_thw is None:
+    if is_image is None or image_grid_thw is None:
         return image_token_counts
-    mask = attention_mask if attention_mask is not None and attention_mask.shape == input_ids.shape else None
-    _, lengths = image_runs((input_ids.cpu() == image_token_id).long(), None if mask is None else mask.cpu())
+    mask = attention_mask if attention_mask is not None and attention_mask.shape == is_image.shape else None
+    _, lengths = image_runs(is_image.cpu(), None if mask is None else mask.cpu())
     _check_runs(lengths, cells_of(image_grid_thw.cpu(), merge_size))
     # a collator may have stacked the rows of prompts with one image each
     came = None if image_token_counts is None else torch.as_tensor(image_token_counts).flatten().tolist()
@@ -166,11 +167,11 @@ def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:
     sources = (model_kwargs.get("pixel_values"), model_kwargs.get("encoded_images"))
     if types is None or grids is None or all(source is None for source in sources):
         return model_kwargs
-    counts = count_placeholders(types, 1, None, grids, merge_size, model_kwargs.get("image_token_counts"))
+    counts = count_placeholders(types == 1, None, grids, merge_size, model_kwargs.get("image_token_counts"))
     model_kwargs = model_kwargs | {"image_token_counts": counts}
     if not cached:
         return model_kwargs
-    starts = image_runs(types.cpu(), None)[0] % types.shape[-1]
+    starts = image_runs(types.cpu() == 1)[0] % types.shape[-1]
     if ((starts < cached) & (starts + counts > cached)).any():
         raise ValueError(f"the cache ends after {cached} tokens, inside an image; crop it to where the image begins")
     new = starts >= cached

@@ -1,4 +1,4 @@
-"""Where tokens stand: the position half of `ARRCOCQwen3VLModel`."""
+"""Where tokens stand: the part of `ARRCOCQwen3VLModel` that gives positions."""
 
 import torch
 

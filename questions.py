@@ -6,7 +6,7 @@ import re
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
 _SPECIAL = re.compile(r"(?:<\|[a-z0-9_]+\|>)+")
 _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
-# What says behind a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
+# What says after a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 _INSTRUCTION = re.compile(
     r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:please\s+)?(?:try\s+to\s+)?"
     r"(?:answer|respond|reply|keep|think|be|say|thanks|thank\s+you|no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|"
@@ -43,7 +43,7 @@ _SENTENCES = re.compile("(?<=[.?!\u3002\uff01\uff1f])\\s+|\n+|(?<=[\u3002\uff01\
 _WORD = re.compile(r"[^\W_]+")
 # as benchmarks begin: "Question:", "Q:", "**Question:**"
 _ASKED = re.compile(r"\A(?:hint:.*\n)?\s*\*{0,2}q(?:uestion)?(?::\*{0,2}|\*\*:)\s*(?=\S)", re.IGNORECASE)
-# Options of multiple choice: each on a line, or behind each other ("(A) red (B) blue", "A. red B. blue").
+# Options of multiple choice: each on a line, or one after another ("(A) red (B) blue", "A. red B. blue").
 _OPTION = re.compile(
     r"(?:^[ \t]*\(?([A-Za-z])[.):][ \t]*|(?<=\s)(?:\(([A-Za-z])\)|([A-Z])[.)])[ \t]+)(?=\S)", re.MULTILINE
 )
@@ -93,7 +93,7 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
     prompts = [text] if isinstance(text, str) else list(text)
     if not all(isinstance(prompt, str) for prompt in prompts):
         return []  # the checks that follow refuse it
-    questions, read = [], functools.cache(_asked)  # several images are mostly asked one thing
+    questions, read = [], functools.cache(_what_is_asked)  # several images are mostly asked one thing
     for prompt in prompts:
         if sanitized:
             prompt = _MARKED.sub("", prompt)
@@ -137,12 +137,12 @@ def _plain(body: str) -> str:
 
 
 def _between(found: re.Match) -> str:
-    """What stands in place of control tokens: a space between the words of two texts, as before and behind a picture."""
+    """What stands in place of control tokens: a space between the words of two texts, as before and after a picture."""
     around = found.string[found.start() - 1 : found.start()], found.string[found.end() : found.end() + 1]
     return " " if all(letter and not letter.isspace() for letter in around) else ""
 
 
-def _asked(question: str) -> str:
+def _what_is_asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from and marks around words, which make other
     tokens of them."""
     return _in_one_line(_without_context(_without_options(_without_instruction(_ASKED.sub("", question)))))
@@ -170,7 +170,7 @@ def _without_context(question: str) -> str:
 
 
 def _without_instruction(question: str) -> str:
-    """Without what says behind it how to answer: no cell of the picture is about that."""
+    """Without what says after it how to answer: no cell of the picture is about that."""
     while True:
         line, mark = question.rfind("\n") + 1, max(question.rfind(end) for end in _ENDS) + 1
         for start in sorted({line, mark} - {0}, reverse=True):  # two texts of a chat may stand without a space between
@@ -186,7 +186,7 @@ def _without_options(question: str) -> str:
     """Without the options that end it, which are some where a question or "Options:" stands before them. Where that names nothing,
     they say what is asked, and are read alone."""
     found = list(_OPTION.finditer(question))[-len(_LETTERS) :]
-    if not found or "\n" in question[found[-1].end() :].strip():  # more is said behind them
+    if not found or "\n" in question[found[-1].end() :].strip():  # more is said after them
         return question
     for number, first in enumerate(found):
         letters = "".join(option[1] or option[2] or option[3] for option in found[number:]).upper()

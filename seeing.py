@@ -18,13 +18,13 @@ from .looking import Glance, choose_to_encode, count_inked, with_contrast
 from .placement import as_patches
 
 logger = logging.get_logger(__name__)
-_FEW = 0.1  # patches of coarse views for each of the images'
+_FEW = 0.1  # share of the images' patches up to which coarse views go through the tower with them
 
 
 class SeeingMixin(DecidingMixin):
-    """The image half of `ARRCOCQwen3VLModel`."""
+    """What `ARRCOCQwen3VLModel` does with images."""
 
-    # what the model half has, too
+    # what stock's model has
     visual: Any
 
     def encode(self, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor, **kwargs):
@@ -67,7 +67,7 @@ class SeeingMixin(DecidingMixin):
             encoded_images: from `encode_images()`, in place of the vision tower.
         """
         pixel_values = as_patches(pixel_values)
-        asked, encoded_images = self._asked_of(
+        asked, encoded_images = self._ask_encoded(
             encoded_images,
             pixel_values,
             image_grid_thw=image_grid_thw,
@@ -109,9 +109,7 @@ class SeeingMixin(DecidingMixin):
             missing, there = names if pixel_values is None else names[::-1]
             raise ValueError(f"{missing} is missing beside {there}; pass the processor's output as it is")
         pixel_values = as_patches(pixel_values)
-        asked = self._asked(
-            image_grid_thw, image_token_counts, texture_images, None, None, encode_ratio, allocation_mode
-        )
+        asked = self._ask(image_grid_thw, image_token_counts, texture_images, None, None, encode_ratio, allocation_mode)
         if asked.encode_ratio not in (1.0, "auto"):
             raise ValueError(
                 f"encode_ratio={asked.encode_ratio} encodes what one question needs, which another can't use; pass "
@@ -127,7 +125,7 @@ class SeeingMixin(DecidingMixin):
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""
         pixel_values = as_patches(pixel_values)
-        call, encoded_images = self._asked_of(encoded_images, pixel_values, **asked)
+        call, encoded_images = self._ask_encoded(encoded_images, pixel_values, **asked)
         if encoded_images is None:
             encoded_images = self._see(pixel_values, asked["image_grid_thw"], call)
         views = self._views(encoded_images, call)
@@ -137,7 +135,7 @@ class SeeingMixin(DecidingMixin):
             for decision, view in zip(decisions, views, strict=True)
         ]
 
-    def _asked_of(
+    def _ask_encoded(
         self, encoded_images, pixel_values, *, encode_ratio=None, allocation_mode=None, **inputs
     ) -> tuple[Asked, EncodedImages | None]:
         """What a call asks, as its images were encoded where `encoded_images` are there, and those of them that it shows."""
@@ -145,7 +143,7 @@ class SeeingMixin(DecidingMixin):
         check_encoded(encoded_images, inputs["image_grid_thw"])
         if encoded_images is not None:
             encode_ratio, allocation_mode = encoded_images.spending(encode_ratio, allocation_mode)
-        asked = self._asked(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
+        asked = self._ask(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
         if encoded_images is not None:
             pixels = None if pixel_values is None else self._patches(pixel_values, asked)
             encoded_images = encoded_images.shown(self, inputs["image_grid_thw"], asked.texture_images, pixels)
@@ -158,7 +156,7 @@ class SeeingMixin(DecidingMixin):
         return asked, encoded_images
 
     def _see(self, pixel_values, image_grid_thw, asked: Asked, any_question: bool = False, **kwargs) -> EncodedImages:
-        """Stage 1 and the vision tower. With `any_question`, what is encoded hangs on no question, and is enough for every
+        """Stage 1 and the vision tower. With `any_question`, what is encoded depends on no question, and is enough for every
         budget up to that of `asked`."""
         share, patches = self.config.coarse_view_share, self._patches(pixel_values, asked)
         glances: list[Glance | None] = [None] * len(asked.grids)
@@ -176,7 +174,7 @@ class SeeingMixin(DecidingMixin):
                 glance = with_contrast(glance, patches[number], grid[1:])
             glances[number] = glance
         glances = [self._read(glance) for glance in self._choose_to_encode(asked, glances, views)]
-        cells = [None if glance is None else glance.cells for glance in glances]
+        cells = [None if glance is None else glance.encoded for glance in glances]
         vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)
         self._restore(vision, glances)
         glances = [None if seen is None else replace(seen, read=None) for seen in glances]  # nothing reads it again
@@ -195,10 +193,10 @@ class SeeingMixin(DecidingMixin):
         """The glance without its canvas, which nothing reads again, and with what restores cells where some are left out."""
         if glance is None:
             return None
-        return replace(glance if glance.cells is None else self.arrcoc.read(glance), canvas=None)
+        return replace(glance if glance.encoded is None else self.arrcoc.read(glance), canvas=None)
 
     def _choose_to_encode(self, asked: Asked, glances, views) -> list[Glance | None]:
-        """The glances with the `cells` that the vision tower encodes."""
+        """The glances with the cells that the vision tower encodes."""
         ratio, floor, chosen = asked.encode_ratio, self.config.coverage_floor, list(glances)
         if ratio == 1.0:  # all of them
             return chosen
@@ -206,12 +204,11 @@ class SeeingMixin(DecidingMixin):
         in_part = [n for n, glance in enumerate(glances) if glance is not None and not whole[n]]
         inked = count_inked([glances[n] for n in in_part]) if ratio == "auto" else [None] * len(in_part)
         for number, count in zip(in_part, inked, strict=True):
-            coarse = 0 if views[number] is None else len(views[number])
-            if coarse > asked.budget(number) * self.config.coarse_view_share:  # it is there for larger budgets alone
-                coarse = 0
-            least = 1 if asked.counts is None else max(1, asked.budget(number) - coarse)
+            view, budget = views[number], asked.budget(number)
+            coarse = len(view) if view is not None and view.fits(budget, self.config.coarse_view_share) else 0
+            least = 1 if asked.counts is None else max(1, budget - coarse)
             cells = choose_to_encode(glances[number], asked.grids[number], ratio, least, floor, count)
-            chosen[number] = replace(glances[number], cells=cells)
+            chosen[number] = replace(glances[number], encoded=cells)
         return chosen
 
     def _encode_views(self, pixel_values, image_grid_thw, cells, views, **kwargs):

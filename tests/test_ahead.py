@@ -64,7 +64,7 @@ def test_pages_in_part_may_be_what_auto_encodes(learner, source, make_processor)
     grid = batch["image_grid_thw"][:1]
     patches = batch["pixel_values"][: int(grid.prod())]
     seen = model.encode_images(patches, grid, batch["texture_images"][:1], encode_ratio="auto")
-    assert torch.equal(part.cells, seen.glances[0].cells)
+    assert torch.equal(part.cells, seen.glances[0].encoded)
     assert len(part.evidence) == QUESTIONS  # print is never left out
 
 

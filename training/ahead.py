@@ -196,10 +196,10 @@ def _in_part(
             vision = encode_cells(model.model.visual, pixels, grid_thw, [cells])
             levels = [vision.pooler_output[0], *(level[0] for level in vision.deepstack_features)]
             if not for_restorer:
-                levels = layer.restore(replace(rated, cells=cells), levels)
+                levels = layer.restore(replace(rated, encoded=cells), levels)
             part = _part(page, cells, rows, levels)
             if for_restorer:
-                read = replace(part.glance, read=_half(rated.read), cells=cells)
+                read = replace(part.glance, read=_half(rated.read), encoded=cells)
                 part = replace(part, glance=read, whole=[level[cells] for level in page.levels])
             found.append(part)
     return found
