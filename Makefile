@@ -66,8 +66,9 @@ matrix: $(VENV)/.dev
 upstream: $(VENV)/.dev
 	$(BIN)/python dev/upstream_tests.py
 
+# without MINUTES it goes on until it is stopped; the same command takes it up again
 train: $(VENV)/.train
-	$(BIN)/python -m training.train_base --out runs/base $(if $(wildcard runs/base/state.pt),--resume)
+	$(BIN)/python -m training.train_base --out runs/base $(if $(MINUTES),--minutes $(MINUTES)) $(if $(wildcard runs/base/state.pt),--resume)
 
 allocator: $(VENV)/.train
 	$(BIN)/python -m training.train_allocator --model $(call quoted,$(MODEL)) --reset \

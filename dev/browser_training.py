@@ -28,6 +28,7 @@ from training.world.fonts import TRAIN_FONTS, load_font
 
 _ASKED = 12  # questions of a page at most
 _PAGES_OF_A_FONT = 20  # in a row, which is quicker
+_PAGES_TRIED = 400  # in a row, before it is said that the size is too small
 _ROWS = (16, 10, 7, 5, 3)  # of a table, tried in turn until it fits
 _INK = """name => [...document.querySelector(`[data-text="${name}"]`).getClientRects()]
     .map(box => [Math.max(0, Math.floor(box.left)), Math.max(0, Math.floor(box.top)),
@@ -226,7 +227,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.out.exists() and any(options.out.iterdir()):
         parser.error(f"{options.out} holds files already; name a new folder")
-    random, lines, number = Random(options.seed), [], 0
+    random, lines, number, failed = Random(options.seed), [], 0, 0
     archive = read_archive(options.tables)
     trained = [table for table in archive.tables.values() if table.split == "train"]
     phrases, pairs = phrases_of(trained), tasks(archive, random)
@@ -237,6 +238,11 @@ def main() -> None:
             if number % _PAGES_OF_A_FONT == 0:
                 take_font(page, random.choice(TRAIN_FONTS))
             found = document(page, trained, phrases, random) if number % 2 else table(page, *next(pairs), random)
+            failed = 0 if found else failed + 1
+            if failed == _PAGES_TRIED:
+                raise SystemExit(
+                    f"error: nothing fits a page of {options.size[0]} x {options.size[1]} pixels; pass a larger --size"
+                )
             if not found:
                 continue
             page.screenshot(path=options.out / f"{number:05}.png")

@@ -55,9 +55,9 @@ def summarise(
 
     Every metric stands with its 95% interval as `NAME`, `NAME_low`, `NAME_high`. The bootstrap draws whole sources
     (`Facts.group`: a picture, or a table that several pictures show), whose count is `sources`. `NAME_vs_arrcoc` is the
-    difference of the row to arrcoc at the same budget, paired by question. What can't be measured is None, such as an interval
-    over one source. Prefill was timed on some questions of all families together, and stands with these; `prefill_note` says why
-    a method's was not where others' was.
+    difference of the row to arrcoc at the same budget, paired by question, `NAME_vs_full` that to all tokens. What
+    can't be measured is None, such as an interval over one source. Prefill was timed on some questions of all families together,
+    and stands with these; `prefill_note` says why a method's was not where others' was.
     """
     columns, names = _columns(examples, facts, answers)
     families = np.array([example.family for example in examples])
@@ -89,19 +89,21 @@ def summarise(
 
 
 def _columns(examples, facts, answers) -> tuple[np.ndarray, list[tuple[str, str, str]]]:
-    """(questions, columns) of scores and of differences to the reference, and (method, budget, name) of each column."""
+    """(questions, columns) of scores and of differences to the reference and to all tokens; (method, budget, name) of each."""
     scored = {run: scores(examples, facts, said) for run, said in answers.items()}
     columns, names = [], []
     for (method, budget), values in scored.items():
         reference = scored.get((REFERENCE, budget)) if method != REFERENCE else None
+        full = scored.get((FULL, FULL)) if method != FULL else None
         for number, name in enumerate(METRICS):
             columns.append(values[:, number])
             names.append((method, budget, name))
         for name in COMPARED:
             number = METRICS.index(name)
-            missing = np.full(len(values), np.nan)
-            columns.append(missing if reference is None else values[:, number] - reference[:, number])
-            names.append((method, budget, f"{name}_vs_{REFERENCE}"))
+            for other, compared in ((REFERENCE, reference), (FULL, full)):
+                missing = np.full(len(values), np.nan)
+                columns.append(missing if compared is None else values[:, number] - compared[:, number])
+                names.append((method, budget, f"{name}_vs_{other}"))
     return np.stack(columns, axis=1), names
 
 

@@ -113,6 +113,7 @@ def header_of(options: argparse.Namespace, model, processor, examples, facts: Se
     """What must be the same for a run to go on: arguments, model, processor, data, code and versions."""
     return {
         **{name: getattr(options, name) for name in ANSWERING if hasattr(options, name)},
+        "device": model.device.type,
         "model": model_fingerprint(model),
         "parameters": model.num_parameters(),
         "processor": processor_fingerprint(processor),
@@ -175,7 +176,7 @@ def measure(
         # Spread over the data, so that pictures of several sizes are timed.
         chosen = range(0, len(examples), max(1, len(examples) // options.timing))[: options.timing]
         timed = [examples[n] for n in chosen], [facts[n] for n in chosen]
-        ratios = prefill_ratios(model, processor, *timed, options.methods, options.budgets)
+        ratios = prefill_ratios(model, processor, *timed, options.methods, options.budgets, resamples=options.resamples)
     rows = report.summarise(examples, facts, answers, ratios, options.resamples)
     report.write_csv(rows, options.out.with_name(options.out.name + ".csv"))
     report.write_curves(rows, options.out.with_name(options.out.name + ".png"))

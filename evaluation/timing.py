@@ -67,7 +67,15 @@ def prefill_seconds(model, processor, method: str, example, budget: int) -> floa
 
 
 def prefill_ratios(
-    model, processor, examples, facts: Sequence[Facts], methods, budgets, repeats: int = REPEATS, seed: int = 0
+    model,
+    processor,
+    examples,
+    facts: Sequence[Facts],
+    methods,
+    budgets,
+    repeats: int = REPEATS,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> dict[tuple[str, str], dict[str, float]]:
     """(method, budget) -> the prefill time over the full prefill's; methods that are `untimed` are left out.
 
@@ -78,6 +86,8 @@ def prefill_ratios(
     """
     timed = [method for method in methods if method != FULL and baselines.untimed(method) is None]
     runs = [(FULL, FULL), *((method, budget) for budget in budgets if budget != FULL for method in timed)]
+    if len(runs) == 1:  # there is nothing to compare
+        return {}
     seconds = np.zeros((len(examples), repeats + 1, len(runs)))
     progress = tqdm(total=seconds.size, unit="prefill", desc="timing", disable=None)
     for number, (example, fact) in enumerate(zip(examples, facts, strict=True)):
@@ -90,7 +100,7 @@ def prefill_ratios(
                 progress.update()
     progress.close()
     ratios = seconds[:, 1:] / seconds[:, 1:, :1]
-    spread = intervals(np.median(ratios, axis=1), [fact.group for fact in facts], RESAMPLES, seed)
+    spread = intervals(np.median(ratios, axis=1), [fact.group for fact in facts], resamples, seed)
     spread = np.where(np.isnan(spread), None, spread)
     quartiles = np.percentile(ratios, [25, 75], axis=(0, 1))
     return {

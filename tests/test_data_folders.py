@@ -176,6 +176,7 @@ BAD = {
     "missing column": (_without("question"), "there is no 'question'; there are 'file_name', 'answers'"),
     "misspelt column": (_without("question", questoin="x"), "no 'question'; rename 'questoin' to it"),
     "other name": (_without("file_name", image="a.png"), "there is no 'file_name'; rename 'image' to it"),
+    "two pictures": (_without("file_name", file_names=["a.png", "b.png"]), "'file_names' holds a list, and a question"),
     "misspelt optional": (_without("evidence", evidences=[[1, 2, 3, 4]]), "'evidences' seems to be 'evidence'"),
     "one wrong letter": (_without("evidence", Evidense=[[1, 2, 3, 4]]), "'Evidense' seems to be 'evidence'"),
     "boxes by another name": (
@@ -212,6 +213,7 @@ BAD = {
     "no answer": (_without(answers=[]), "answers is empty"),
     "null answer": (_without(answers=None), "answers is empty"),
     "empty answer": (_without(answers=["a", " "]), "answers holds an empty text"),
+    "list of another language": (_without(answers="['a', 'b']"), "a list of texts is wanted, or one in JSON"),
     "answer type": (_without(answers=[42]), "answers holds int 42; give texts, numbers in quotes"),
     "family type": (_without(family=["f"]), "family is list"),
     "duplicate": (
@@ -219,6 +221,26 @@ BAD = {
         "same question on the same picture stands at",
     ),
 }
+
+
+def test_lists_that_are_texts_and_boxes_that_were_shares_are_read(tmp_path):
+    rounded = [40 * 0.1, 0, 40 * 1.0000000000000002, 30 * 1.0000000000000002]
+    rows = (
+        _without(answers='["x", "y"]'),
+        _without(question="2?", answers="[1]"),
+        _without(question="3?", evidence=[rounded]),
+    )
+    first, second, third = load_imagefolder(_folder(tmp_path, *rows))
+    assert (first.answers, second.answers) == (("x", "y"), ("[1]",))
+    assert third.evidence == (tuple(rounded),)
+
+
+def test_metadata_that_would_not_be_read_are_told(tmp_path):
+    folder = _folder(tmp_path, _without())
+    (folder / "more").mkdir()
+    (folder / "more" / "metadata.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"more.metadata.parquet is not read beside metadata.jsonl; take it away"):
+        load_imagefolder(folder)
 
 
 @pytest.mark.parametrize(("row", "report"), BAD.values(), ids=BAD.keys())

@@ -109,6 +109,7 @@ def test_columns_of_another_purpose_are_left_out(parquet, capsys):
     said = capsys.readouterr().err
     assert "'context' is Value('string') and is not used: context would be boxes" in said
     assert "'family' is Value('int64') and is not used: family would be a text" in said
+    assert "add &" not in said  # which would only be refused
     examples = load_examples(f"hub:{parquet}?{QUERY}&context=&family=".replace("evidence=bbox", "evidence="), "train")
     assert [example.evidence for example in examples] == [()] * 4
     said = capsys.readouterr().err

@@ -197,12 +197,20 @@ def test_other_stages_refuse_them(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "bad", ["--limit 9", "--data-share 0.4", "--data world --limit 0", "--data world --data-share 1"]
+    "bad",
+    [
+        "--limit 9",
+        "--data-share 0.4",
+        "--data world --limit 0",
+        "--data world --limit 9 --data-share 1",
+        "--data world?grids=8x8 --stage language",
+    ],
 )
 def test_options_of_data_are_checked_before_anything_is_loaded(bad, capsys):
     with pytest.raises(SystemExit):
         train_base.parse([*SMOKE, *bad.split()])
-    assert bad.split()[-2] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert bad.split()[-2] in said or "which has no end: pass --limit" in said
 
 
 def test_an_image_stands_first(folder):

@@ -292,6 +292,18 @@ def test_the_table_of_results(tmp_path):
     assert {row["questions"] for row in rows if row["task"] == "docvqa_val"} == {"5349"}
 
 
+def test_scores_in_points_stay_as_they_are(tmp_path, capsys):
+    path = write_result(tmp_path, "a", "mme", 300.0)
+    result = json.loads(path.read_text())
+    result["results"]["mme"] = {"mme_cognition_score,none": 300.0, "mme_perception_score,none": 1200.0}
+    path.write_text(json.dumps(result))
+    write_result(tmp_path, "b", score=0.5)
+    lines = table.write(tmp_path).splitlines()
+    assert lines[0] == "| method | tokens | docvqa_val<br>anls | mme<br>mme_cognition_score | of stock | token share |"
+    assert lines[2] == "| stock | full | 50.0 ± 9.8 | 300.0 | 100.0% | 100.0% |"
+    assert "mme: mme_cognition_score is shown, of mme_cognition_score, mme_perception_score" in capsys.readouterr().err
+
+
 def test_the_newest_result_of_a_condition_counts(tmp_path):
     old = write_result(tmp_path, "a", score=0.1)
     old.rename(old.with_name("20261120_100000_results.json"))

@@ -734,6 +734,12 @@ def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, t
     with pytest.raises(ValueError, match="trained without the question"):
         learner_of("--allocator", tmp_path / "blind.safetensors")
     learner_of("--allocator", tmp_path / "blind.safetensors", "--scorer", "query_blind")
+    learner_of("--scorer", "query_blind")  # the folder's was never trained
+    torch.nn.init.ones_(first.model.model.arrcoc.participation.gate)
+    first.model.save_pretrained(tmp_path / "trained")
+    learner_of("--model", tmp_path / "trained", "--scorer", "query_blind", "--reset")
+    with pytest.raises(ValueError, match="which was trained with the question; pass --reset"):
+        learner_of("--model", tmp_path / "trained", "--scorer", "query_blind")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import Shown, prompt
+from training.batches import IGNORED
 from training.data.examples import Example, by_picture, evidence_share
 
-IGNORED = -100  # a label that the loss leaves out
 SHARES = (0.04, 0.6)  # of an image's tokens: the budgets that are drawn, evenly on a log scale
 _IMAGE_INPUTS = (
     "pixel_values", "image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask",

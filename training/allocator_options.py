@@ -235,7 +235,7 @@ def _add_model(parser: argparse.ArgumentParser):
     )
     add("--allocator", type=Path, help="begin from this file of the same --scorer")
     add("--reset", action="store_true", help="begin from a new allocator, whatever the model folder holds")
-    add("--set", nargs="*", default=[], metavar="DIAL=VALUE", help="dials of the config, such as diversity=0")
+    add("--set", nargs="*", default=[], metavar="DIAL=VALUE", help="dials of the config, such as coverage_floor=0")
     add("--signals", help="names and weights, such as evidence=1,distill_attention=0.1; see below")
     add("--phase", type=int, choices=(1, 2), default=1, help="1: the scorer alone; 2: the language model too")
     add(

@@ -8,6 +8,7 @@ import torch
 
 from training.batches import MOST_PAGES
 from training.curriculum import STAGES
+from training.data import world_spec
 from training.run_folder import OPTIONS, STATE
 from training.stream import MOST_PROCESSES
 
@@ -96,6 +97,10 @@ def _refused(options: argparse.Namespace) -> str | None:
         return f"--learning-rate {options.learning_rate}: pass a finite number above 0"
     if options.limit and not options.data:
         return f"--limit {options.limit} is of the questions of --data; pass --data with it"
+    if not options.limit and any(world_spec(spec) for spec in options.data or ()):
+        return (
+            "--data with the world, which has no end: pass --limit with it, the questions to draw ahead, such as 5000"
+        )
     if options.data_share != DATA_SHARE and not options.data and not options.resume:  # older code took it
         return f"--data-share {options.data_share} is of the batches that show --data; pass --data with it"
     if not 0 < options.data_share < 1:

@@ -16,7 +16,7 @@ from training.world.canvas import Point
 from training.world.wordings import instructed
 
 MOST_LETTERS = 48  # of an answer
-_LARGEST = 1024  # of a page: attention over its patches takes memory with the square of them
+LARGEST = 1024  # of a page: attention over its patches takes memory with the square of them
 _AT_ONCE = (1, 2, 4, 6, 6)  # questions of a page in a batch: few, so that most cells can be left out, or all
 _NAMED = 0.25  # of a cell is covered by what a question names
 _BESIDE = 2.0  # pixels: a letter's place within a box is a guess
@@ -36,8 +36,8 @@ class _Page:
 
 def load_pages(specs: Sequence[str], seed: int, limit: int | None = None) -> "DataPages":
     """The training questions of `specs`, at most `limit` of each, that the language model can be taught to read: those whose
-    evidence is known, with an answer of at most `MOST_LETTERS` ASCII letters, about pictures of at most 32 x 32 cells of 16 pixels.
-    How many others there were stands in `left_out`.
+    evidence is known, with an answer of at most `MOST_LETTERS` ASCII letters, about pictures of at most `LARGEST` cells
+    (16 x 16 pixels). How many others there were stands in `left_out`.
 
     Raises:
         DataError: bad data, or no such question in them.
@@ -48,13 +48,13 @@ def load_pages(specs: Sequence[str], seed: int, limit: int | None = None) -> "Da
         examples = load_examples(spec, "train", seed, limit)
         readable = [example for example in examples if _readable(example)]
         drawn = [_Page(tuple(asked), asked[0].image.size) for asked in by_picture(readable)]
-        fitting = [page for page in drawn if page.cells[0] * page.cells[1] <= _LARGEST]
+        fitting = [page for page in drawn if page.cells[0] * page.cells[1] <= LARGEST]
         left_out += len(examples) - sum(len(page.asked) for page in fitting)
         pages += fitting
     if not pages:
         raise DataError(
             f"--data {' '.join(specs)}: no training question has evidence, an answer of 1 to {MOST_LETTERS} ASCII letters and a "
-            f"picture of at most {_LARGEST} cells of {CELL} x {CELL} pixels"
+            f"picture of at most {LARGEST} cells of {CELL} x {CELL} pixels"
         )
     return DataPages(pages, left_out)
 

@@ -29,7 +29,7 @@ CONDITIONS = {kind: (style, _SAME) for kind, style in KINDS.items()} | {
 }
 
 
-class Reader:
+class Answerer:
     """A model folder that answers questions about pages.
 
     Raises:
@@ -66,7 +66,7 @@ class Reader:
         return self.tokenizer.batch_decode(output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-def evaluate(reader: Reader, condition: str, pages: int, seed: int, batch_size: int = 50) -> list[dict]:
+def evaluate(reader: Answerer, condition: str, pages: int, seed: int, batch_size: int = 50) -> list[dict]:
     """One record per question (condition, family, grid, answer, wanted, exact) of `pages` held-out pages, the grids in turn;
     one question of each page."""
     style, grids = CONDITIONS[condition]
@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
         if options.records:  # before anything is answered
             options.records.parent.mkdir(parents=True, exist_ok=True)
             options.records.touch()
-        reader, records = Reader(options.model), []
+        reader, records = Answerer(options.model), []
     except (OSError, ValueError, SafetensorError, StrictDataclassError) as error:
         parser.error(str(error))
     for condition in tqdm(options.conditions):

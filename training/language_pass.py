@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from arrcoc.encoded import picked
-from training.allocator_batches import IGNORED
+from training.batches import IGNORED
 
 
 @dataclass

@@ -162,6 +162,11 @@ def make_learner(options: argparse.Namespace) -> AllocatorLearner:
             setattr(model.config, name, value)
         model.config.validate_scorer()
         model.model.arrcoc = type(model.model.arrcoc)(model.config)
+    elif options.scorer == "query_blind" and not options.allocator and model.model.arrcoc.participation.gate.any():
+        raise ValueError(
+            f"--scorer query_blind would go on from the allocator of {options.model}, which was trained with the question; pass "
+            "--reset to begin anew, or as --allocator a file that was trained without"
+        )
     if options.allocator and options.scorer in LAYER_SCORERS:
         load_allocator(model, options.allocator, dials, options.scorer)
     learner = AllocatorLearner(model, parse_signals(options.signals), options.scorer)

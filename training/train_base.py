@@ -23,7 +23,7 @@ from training.base_model import HEADS, build_model, export
 from training.base_options import KEPT, parse, read_state
 from training.batches import make_batch
 from training.curriculum import STAGES, Stage
-from training.data_pages import MOST_LETTERS, load_pages
+from training.data_pages import LARGEST, MOST_LETTERS, load_pages
 from training.run_folder import STATE, cut_after
 from training.speed import speed_up
 from training.steps import WEIGHTS, GlyphHead, exact_matches, letter_loss, letters_read, losses
@@ -122,8 +122,8 @@ class Trainer:
             )
         if self.data.left_out and not self.rank:
             print(
-                f"--data: {self.data.left_out} questions are left out, which have no evidence or an answer that is not of 1 to "
-                f"{MOST_LETTERS} ASCII letters",
+                f"--data: {self.data.left_out} questions are left out, which have no evidence, an answer that is not of 1 to "
+                f"{MOST_LETTERS} ASCII letters, or a picture of more than {LARGEST} cells",
                 file=sys.stderr,
             )
 

@@ -49,7 +49,8 @@ def staged(model, processor, examples, budgets, **mode) -> Prepared:
 
 # The allocator's choice from the cells that stage 1 had encoded; from those that are not empty paper; and, foveated, in what a
 # coarse view of the whole picture leaves of the budget.
-two_stage, two_stage_30, two_stage_40, auto_stage = (
-    partial(staged, encode_ratio=ratio) for ratio in ENCODE_RATIOS.values()
-)
+two_stage = partial(staged, encode_ratio=ENCODE_RATIOS["two_stage"])
+two_stage_30 = partial(staged, encode_ratio=ENCODE_RATIOS["two_stage_30"])
+two_stage_40 = partial(staged, encode_ratio=ENCODE_RATIOS["two_stage_40"])
+auto_stage = partial(staged, encode_ratio=ENCODE_RATIOS["auto_stage"])
 foveated = partial(staged, allocation_mode="foveated")

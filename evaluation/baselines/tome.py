@@ -1,4 +1,7 @@
-"""Token merging by bipartite matching, after ToMe (Bolya et al. 2023, arXiv 2210.09461)."""
+"""Token merging by bipartite matching, after ToMe (Bolya et al. 2023, arXiv 2210.09461).
+
+After a round tokens stay in the order of the picture, where its code puts the first set's behind each other.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""Dominant and contextual tokens, after VisionZip (Yang et al. 2024, arXiv 2412.04467), without its fine-tuning."""
+"""Dominant and contextual tokens, after VisionZip (Yang et al. 2024, arXiv 2412.04467), without its fine-tuning.
+
+The contextual tokens stand in the middle of as many equal parts of the others, where its code takes each part's first.
+"""
 
 import torch
 import torch.nn.functional as F

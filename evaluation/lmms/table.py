@@ -9,6 +9,7 @@ import argparse
 import csv
 import json
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -155,6 +156,8 @@ def _score(task: str, values: dict, path: Path) -> tuple[str, float, float | Non
         if comma and numeric and not metric.endswith(BESIDE):
             found.setdefault(metric, (float(value), values.get(f"{metric}_stderr,{filtered}")))
     metric = METRICS.get(task, next(iter(found), None))
+    if task not in METRICS and len(found) > 1:
+        print(f"{task}: {metric} is shown, of {', '.join(found)}", file=sys.stderr)
     if metric not in found:
         raise TableError(f"{path} has no {metric or 'score'} of {task}, but {', '.join(found) or 'none'}; run it again")
     score, stderr = found[metric]
@@ -162,7 +165,8 @@ def _score(task: str, values: dict, path: Path) -> tuple[str, float, float | Non
 
 
 def markdown(rows: Sequence[dict]) -> str:
-    """The rows as Markdown: scores in percent with 95% intervals (1.96 standard errors) where lmms-eval gives one.
+    """The rows as Markdown: scores in percent, of a task with scores above 1 as they are, with 95% intervals (1.96 standard
+    errors) where lmms-eval gives one.
 
     The last columns are the mean over the tasks of the score relative to stock, where stock and the row have the same tasks, and
     of the share of visual tokens.
@@ -170,13 +174,14 @@ def markdown(rows: Sequence[dict]) -> str:
     tasks = [task for task in METRICS if any(row["task"] == task for row in rows)]
     tasks += sorted({row["task"] for row in rows} - set(tasks))
     names = {row["task"]: f"{row['task']}<br>{row['metric']}" for row in rows}
+    points = {row["task"] for row in rows if row["score"] > 1}
     lines = [
         f"| method | tokens | {' | '.join(names[task] for task in tasks)} | of stock | token share |",
         f"|---|---|{'---|' * (len(tasks) + 2)}",
     ]
     for title, budget in sorted({(row["title"], row["budget"]) for row in rows}, key=lambda pair: _place(rows, *pair)):
         cells = {row["task"]: row for row in rows if (row["title"], row["budget"]) == (title, budget)}
-        shown = " | ".join(_cell(cells.get(task)) for task in tasks)
+        shown = " | ".join(_cell(cells.get(task), 1 if task in points else 100) for task in tasks)
         means = [
             _mean([cells[task][name] if task in cells else None for task in tasks])
             for name in ("of_stock", "visual_token_share")
@@ -196,11 +201,11 @@ def _place(rows: Sequence[dict], title: str, budget: str) -> tuple:
     return kind, -value if kind in (1, 2) else str(value), title != "stock", title != "arrcoc", title
 
 
-def _cell(row: dict | None) -> str:
+def _cell(row: dict | None, scale: int) -> str:
     if row is None:
         return ""
-    half = "" if row["stderr"] is None else f" ± {100 * Z95 * row['stderr']:.1f}"
-    return f"{100 * row['score']:.1f}{half}"
+    half = "" if row["stderr"] is None else f" ± {scale * Z95 * row['stderr']:.1f}"
+    return f"{scale * row['score']:.1f}{half}"
 
 
 def _mean(values: Sequence[float | None]) -> str:

@@ -1,6 +1,7 @@
 """Bad data, found before anything starts: one report that names file, line and what to do for each problem."""
 
 import difflib
+import json
 import math
 import re
 import sys
@@ -31,6 +32,8 @@ SPLIT_NAMES = {
     "train": ("train", "training"),
     "held_out": ("held_out", "validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation"),
 }
+_LISTED = re.compile(r"\s*\[\s*([\"']).*\1\s*\]\s*\Z", re.DOTALL)
+_ROUNDING = 1e-6  # share of a picture's side by which a box may leave it, as one does that was a share of the side
 _OTHER_WORDS = ("content", "contents", "contest")  # as like `context` as its misspellings are
 _OTHER_NAMES = {
     "file_name": ("filename", "file", "image", "image_path", "path", "picture"),
@@ -127,6 +130,8 @@ def check_columns(record: Mapping, place: str, problems: Problems, required: Ite
         if name not in record:
             near = near_name(name, unknown)
             hint = f"rename {near!r} to it" if near else f"there are {', '.join(map(repr, record)) or 'none'}"
+            if name == "file_name" and near and isinstance(record[near], list):
+                hint = f"{near!r} holds a list, and a question is about one picture: give its path as file_name"
             problems.add(place, "missing column", f"there is no {name!r}; {hint}")
             complete = False
     for name in OPTIONAL:
@@ -176,6 +181,13 @@ def _answers(value, place: str, problems: Problems) -> tuple[str, ...]:
     if value is None or (isinstance(value, (str, list, tuple)) and not value):
         problems.add(place, "no answer", "answers is empty; give a text or a list of texts")
         return ()
+    if isinstance(value, str) and _LISTED.match(value):  # a list that is written as a text, as in CSV
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            message = f'answers is {shown(value)}; a list of texts is wanted, or one in JSON, e.g. ["42"]'
+            problems.add(place, "not JSON", message)
+            return ()
     answers = value if isinstance(value, (list, tuple)) else (value,)
     for answer in answers:
         if not isinstance(answer, str):
@@ -234,7 +246,8 @@ def check_boxes(boxes, size: tuple[int, int], place: str, problems: Problems) ->
     """Whether all boxes lie inside of a picture of `size` (width, height) as it is shown, in pixels; notes those that don't."""
     before, picture = len(problems.found), f"the picture of {size[0]} x {size[1]} pixels"
     for box in boxes:
-        if box[0] < 0 or box[1] < 0 or box[2] > size[0] or box[3] > size[1]:
+        across, down = _ROUNDING * size[0], _ROUNDING * size[1]
+        if box[0] < -across or box[1] < -down or box[2] > size[0] + across or box[3] > size[1] + down:
             problems.add(place, "bad box", f"the box {list(box)} leaves {picture}")
         elif max(box) <= 1 < max(size):
             problems.add(place, "bad box", f"the box {list(box)} seems to hold shares of {picture}; give pixels")

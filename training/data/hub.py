@@ -163,13 +163,14 @@ def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, st
     if unknown:
         raise DataError(f"{unknown[0]!r} can't be mapped; the fields are {', '.join((*_REQUIRED, *OPTIONAL))}")
     present = list(rows.column_names or ())
-    chosen, lacking = {}, []
+    chosen, lacking, told = {}, [], set()
     for field in (*_REQUIRED, *OPTIONAL):
         column = columns.get(field, field)
         if field in OPTIONAL and column == "":
             continue
         unmapped = field in OPTIONAL and field not in columns and column in present
         if unmapped and not _may_be(field, rows.features[column]):
+            told.add(column)
             print(
                 f"hub:{name}: {column!r} is {rows.features[column]} and is not used: {field} would be {_WANTED[field]}",
                 file=sys.stderr,
@@ -181,7 +182,7 @@ def _choose_columns(rows, columns: Mapping[str, str], name: str) -> dict[str, st
             lacking.append(f"no column {column!r} for {field}" + (f" (is it {field}={near}?)" if near else ""))
     if lacking:
         raise DataError(f"the dataset {name!r} has {'; '.join(lacking)}. Its columns are {', '.join(present)}")
-    unused = [column for column in present if column not in chosen.values()]
+    unused = [column for column in present if column not in chosen.values() and column not in told]
     for field in OPTIONAL:
         other = None if field in chosen or field in columns else misnamed(field, unused)
         if other:  # a dataset has columns of its own, so that this is no mistake for certain

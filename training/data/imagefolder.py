@@ -144,6 +144,12 @@ def _metadata_files(folder: Path, splits: list[str]) -> list[Path]:
     for file in files:
         if file.suffix == ".csv" and file.with_suffix(".jsonl") in files:
             raise DataError(f"{file.parent} has both metadata.jsonl and metadata.csv; keep one of them")
+    for path in _below(folder):
+        if path.name == "metadata.parquet" and others.isdisjoint(path.parents) and not _is_hidden(path, folder):
+            raise DataError(
+                f"{path} is not read beside {files[0].name}; take it away, or write its rows into a metadata.jsonl. Without other "
+                f"metadata hub:{folder} reads it"
+            )
     return files
 
 
