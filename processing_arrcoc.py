@@ -168,6 +168,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
         Raises:
             ValueError: a budget, a question, a picture or the number of placeholders is not what it must be; the message says what.
+            TypeError: an argument is not one of the processor's.
+            FileNotFoundError: a path has no file behind it.
+            ImportError: videos came, and torchvision is not installed.
         """
         self._check_dials()
         refuse_misspelt_dials(kwargs)

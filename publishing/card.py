@@ -8,7 +8,6 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from publishing import results as measured
 from publishing.files import ALLOCATOR, CARD, PICTURES, ROOT, files_of, human_size, sha256_of
-from publishing.results import find_results
 
 TEMPLATE = ROOT / "model_card.md"
 CITATION = ROOT / "CITATION.cff"
@@ -17,7 +16,7 @@ REPOSITORY, REVISION = "OWNER/NAME", "REVISION"
 QUESTION = "What does it say for locker?"  # of demo/page.png
 SMALL = 1_000_000_000  # parameters below which the card warns that results are from a small model
 
-__all__ = ["CARD", "find_results", "pin", "render"]
+__all__ = ["CARD", "pin", "render"]
 
 
 def render(folder: Path, source, model, results: list[measured.Result]) -> str:

@@ -68,7 +68,7 @@ class Plan:
     Attributes:
         items: all files of the list.
         deleted: names that `Target.replace` deletes.
-        exists: whether the repository is there.
+        exists, private: whether the repository is there, and whether it is private.
         head: commit that the branch stands at, or None.
         tagged: commit that the tag stands at, or None.
         tag_fits: whether that commit has these files.

@@ -24,6 +24,7 @@ from publishing.files import (
     check_source,
     is_hub_id,
 )
+from publishing.results import find_results
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def stage_release(
         model = (_write_allocator if allocator_only else _write_whole)(folder, source)
         for name, origin in EXTRAS.items():
             shutil.copyfile(origin, folder / name)
-        _describe(folder, source, model, card.find_results(source, results, model.num_parameters()))
+        _describe(folder, source, model, find_results(source, results, model.num_parameters()))
 
     return _write(out, write)
 
