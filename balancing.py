@@ -16,6 +16,7 @@ TENSIONS = ("compress_particularize", "exploit_explore", "focus_diversify")
 # budget's share of the grid.
 _SCENE_FEATURES = 4 * len(SCORES) + 1
 
+_INFORMATIVE = 0.15  # information above which a cell may be a part of what stands beside it
 _FIRMEST = 7.0  # argument of tanh: float32 rounds it to exactly 1 from 9 on
 
 
@@ -47,6 +48,13 @@ def spread(scores: torch.Tensor) -> torch.Tensor:
     mass = scores.clamp_min(0) + 1e-6
     share = mass / mass.sum(-1, keepdim=True)
     return torch.special.entr(share).sum(-1).exp() / share.shape[-1]
+
+
+def dilated(relevance: torch.Tensor) -> torch.Tensor:
+    """(t, h, w), the largest of each cell and the four beside it: grey-scale dilation by a cross (Serra 1982, "Image Analysis and
+    Mathematical Morphology")."""
+    rows = F.max_pool2d(relevance, (1, 3), stride=1, padding=(0, 1))
+    return torch.maximum(rows, F.max_pool2d(relevance, (3, 1), stride=1, padding=(1, 0)))
 
 
 def scene_features(scores: Mapping[str, torch.Tensor], budget: int) -> torch.Tensor:
@@ -83,7 +91,7 @@ class AdaptiveTensionBalancer(nn.Module):
     Args:
         query_size: width of the question's token embeddings.
         weights: weight of each score by name.
-        area_strength, diversity, coarse_share, gate_temperature: see `ARRCOCQwen3VLConfig`.
+        area_strength, dilation_strength, diversity, coarse_share, gate_temperature: see `ARRCOCQwen3VLConfig`.
         hidden_size: width of the question's summary.
     """
 
@@ -93,6 +101,7 @@ class AdaptiveTensionBalancer(nn.Module):
         *,
         weights: Mapping[str, float],
         area_strength: float,
+        dilation_strength: float = 0.0,
         diversity: float,
         coarse_share: float,
         gate_temperature: float,
@@ -101,6 +110,7 @@ class AdaptiveTensionBalancer(nn.Module):
         super().__init__()
         self.weights = dict(weights)
         self.area_strength = area_strength
+        self.dilation_strength = dilation_strength
         self.diversity = diversity
         self.coarse_share = coarse_share
         self.gate_temperature = gate_temperature
@@ -137,6 +147,9 @@ class AdaptiveTensionBalancer(nn.Module):
         blended = F.leaky_relu(blended, 0.1)
         area = F.avg_pool2d(blended, 3, stride=1, padding=1, count_include_pad=False)
         relevance = blended + self.area_strength * particularize * (blended - area)
+        if self.dilation_strength:
+            informative = (information > _INFORMATIVE).to(relevance)
+            relevance = relevance + self.dilation_strength * informative * (dilated(relevance) - relevance)
         return Balance(
             relevance=relevance,
             tensions=tensions,

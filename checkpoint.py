@@ -50,6 +50,11 @@ def check_loaded(model: nn.Module, info: dict):
     # PEFT's tokens of a tied head are those of the embeddings, and are saved once
     lost = [name for name in missing if name not in may_be_new and not name.startswith("lm_head.token_adapter.")]
     if lost:
+        if any("lora_magnitude_vector" in name for name in lost):
+            raise ValueError(
+                "the adapter's DoRA vectors are not read this way; load the model it was trained on, and the adapter with "
+                "PeftModel.from_pretrained(model, FOLDER)"
+            )
         hint = f" Tensors of unknown name in the file: {unexpected[:3]}." if unexpected else ""
         raise ValueError(
             f"the checkpoint lacks {len(lost)} tensors, the first of them {lost[:3]}.{hint} Download it again, or rename the "
@@ -68,8 +73,8 @@ def check_loaded(model: nn.Module, info: dict):
 
 
 def class_of_code(kind: type) -> type:
-    """`kind`, or what it is of where torch made it: `fully_shard` gives a model a class that stands in no file of ours."""
-    return next(each for each in kind.__mro__ if not each.__module__.startswith("torch."))
+    """`kind`, or what it is of where it stands in no file that could be saved: in a notebook, or made by torch's `fully_shard`."""
+    return next(each for each in kind.__mro__ if not each.__module__.startswith(("torch.", "__main__")))
 
 
 class LoadingMixin:
@@ -116,14 +121,14 @@ class LoadingMixin:
         return (model, info) if output_loading_info else model
 
     def save_pretrained(self, *args, **kwargs):
-        """As transformers' own, with the code of the class that was sharded where FSDP2 put one of its own before it.
+        """As transformers' own, with the code of `class_of_code`.
 
         Raises:
             ValueError: the config has a dial that the allocator was not built with; nothing is written.
         """
         self.base_model.arrcoc.check_shapes(self.config)
-        sharded, self.__class__ = type(self), class_of_code(type(self))
+        own, self.__class__ = type(self), class_of_code(type(self))
         try:
             return super().save_pretrained(*args, **kwargs)
         finally:
-            self.__class__ = sharded
+            self.__class__ = own

@@ -141,6 +141,9 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             participation of any size.
         area_strength (`float`, in [0, 1]):
             How far the compress-particularize tension moves relevance towards (-1) or away from (+1) its 3 x 3 mean.
+        dilation_strength (`float`, in [0, 1]):
+            How far the relevance of a cell that carries information rises to the highest of the four beside it, so that a value
+            of several cells is kept whole.
         diversity (`float`, in [0, 0.5]):
             A cell loses this share of its lead over the lowest cell where one that ranks above it is fully similar, at neutral
             tension; the focus-diversify tension moves the share between 0 and twice this. Off, because it gains a trained
@@ -185,6 +188,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     perspective_weight: float | int = _dial(0.5, 0.0, 10.0, "(a weight)")
     participation_weight: float | int = _dial(1.0, 0.0, 10.0, "(a weight)")
     area_strength: float | int = _dial(0.25, 0.0, 1.0, "(a share)")
+    dilation_strength: float | int = _dial(0.0, 0.0, 1.0, "(a share)")
     diversity: float | int = _dial(0.0, 0.0, 0.5, "(a share)")
     coverage_floor: float | int = _dial(0.1, 0.0, 1.0, "(a share of the budget)")
     coarse_share: float | int = _dial(0.0, 0.0, 0.9, "(a share of the budget)")

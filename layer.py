@@ -160,6 +160,7 @@ class ARRCOCLayer(nn.Module):
             text.hidden_size,
             weights=_weights(config),
             area_strength=config.area_strength,
+            dilation_strength=config.dilation_strength,
             diversity=config.diversity,
             coarse_share=config.coarse_share,
             gate_temperature=config.gate_temperature,
@@ -198,7 +199,7 @@ class ARRCOCLayer(nn.Module):
             )
         self.max_cell_pixels = config.max_cell_pixels
         self.balancer.weights = _weights(config)
-        for name in ("area_strength", "diversity", "coarse_share", "gate_temperature"):
+        for name in ("area_strength", "dilation_strength", "diversity", "coarse_share", "gate_temperature"):
             setattr(self.balancer, name, getattr(config, name))
         for name in ("coverage_floor", "min_deepstack_levels"):
             setattr(self.allocator, name, getattr(config, name))

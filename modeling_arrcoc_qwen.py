@@ -103,14 +103,12 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
-        if has_vision:
-            input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config)
+        input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config) if has_vision else input_ids
         # Of the embeddings, only shape and device count for positions and placeholders.
         tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]
         if position_ids is None and tokens is not None:
             rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
             position_ids, rope_deltas = self.place_prompt(tokens, attention_mask, cache, rope_inputs)
-            self.tell_rope_deltas(rope_deltas)
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
         before = prompt_end(cache) if cached else None
@@ -130,6 +128,8 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
             return_dict=True,
             **kwargs | {CACHE: cache},
         )
+        if offsets is not None and outputs.get("image_outputs") is not None:  # from transformers 5.24 on
+            outputs.image_outputs = features  # with where the tokens stand, so that they may be handed back
         cache = outputs.get(CACHE)
         if ends and tokens is not None and cache is not None:
             length = cached + tokens.shape[1]
@@ -248,17 +248,16 @@ class ARRCOCQwen3VLForConditionalGeneration(
 
     def save_pretrained(self, save_directory, *args, **kwargs):
         """Writes weights, config and the code files: with the processor's, a folder that the Hub loader reads. A subclass that
-        is defined in no file has no code to write, of which transformers warns.
+        stands in no file, such as a notebook's, is saved as its parent.
 
         Raises:
             ValueError: see `LoadingMixin.save_pretrained`.
         """
         own = class_of_code(type(self))
-        if own.__module__ != "__main__":
-            # The registration below covers one auto class; users of the others get the same class.
-            name = f"{own.__module__.rsplit('.', 1)[-1]}.{own.__name__}"
-            also = dict.fromkeys(("AutoModel", "AutoModelForMultimodalLM"), name)
-            self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **also}
+        name = f"{own.__module__.rsplit('.', 1)[-1]}.{own.__name__}"
+        # The registration below covers one auto class; users of the others get the same class.
+        also = dict.fromkeys(("AutoModel", "AutoModelForMultimodalLM"), name)
+        self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **also}
         return super().save_pretrained(save_directory, *args, **kwargs)
 
 

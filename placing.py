@@ -64,18 +64,13 @@ class PlacingMixin:
         """
         cache = past_key_values if cache is None else cache
         rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
-        position_ids, rope_deltas = self.place_prompt(inputs_embeds, attention_mask, cache, rope_inputs)
-        self.tell_rope_deltas(rope_deltas)
-        return position_ids
-
-    def tell_rope_deltas(self, rope_deltas):
-        """Leaves those of this forward where loops of others look for them, as stock Qwen3-VL does; nothing here reads them."""
-        if not torch.compiler.is_compiling():
-            self.rope_deltas = rope_deltas
+        return self.place_prompt(inputs_embeds, attention_mask, cache, rope_inputs)[0]
 
     def place_prompt(self, tokens, attention_mask, cache, rope_inputs):
         """(3, batch, length) positions of a prompt's tokens and (batch, 1) rope deltas of what follows them, read from nothing
         that another prompt may have left on the model; `None`s where each token has the position of its column.
+
+        The deltas are left where loops of others look for them, as stock Qwen3-VL does; nothing here reads them.
 
         Args:
             tokens: (batch, length, any), of which only the shape counts.
@@ -84,6 +79,12 @@ class PlacingMixin:
         Raises:
             ValueError: an image comes without what places it, or the cache does not tell where its prompt ended.
         """
+        position_ids, rope_deltas = self._placed(tokens, attention_mask, cache, rope_inputs)
+        if not torch.compiler.is_compiling():
+            self.rope_deltas = rope_deltas
+        return position_ids, rope_deltas
+
+    def _placed(self, tokens, attention_mask, cache, rope_inputs):
         input_ids, types, *grids = rope_inputs
         has_vision = any(grid is not None for grid in grids)
         if has_vision and (input_ids is None or types is None):

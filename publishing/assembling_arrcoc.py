@@ -47,13 +47,16 @@ def _of_this_repository(kwargs: dict) -> dict:
 @contextmanager
 def _no_load_report():
     """Without the report that the base lacks the allocator: it follows. What else is missing is refused as ever."""
+
+    def told(record: logging.LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
     reporter = logging.getLogger("transformers.modeling_utils")
-    level = reporter.level
-    reporter.setLevel(logging.ERROR)
+    reporter.addFilter(told)  # a level would have transformers check what it else does not, and warn of that
     try:
         yield
     finally:
-        reporter.setLevel(level)
+        reporter.removeFilter(told)
 
 
 class ARRCOCQwen3VLForConditionalGeneration(WholeModel):
@@ -69,6 +72,8 @@ class ARRCOCQwen3VLForConditionalGeneration(WholeModel):
         Raises:
             ValueError: the allocator's tensors do not fit the config, or hold NaN or infinity, or are offloaded to disk.
         """
+        adapter = dict(kwargs.get("adapter_kwargs") or {})
+        adapter_path = adapter.pop("_adapter_model_path", None)  # PEFT's, whose base is this repository
         hub = _of_this_repository(kwargs)
         if config is None:
             config = ARRCOCQwen3VLConfig.from_pretrained(pretrained_model_name_or_path, **hub)
@@ -83,6 +88,9 @@ class ARRCOCQwen3VLForConditionalGeneration(WholeModel):
             )
         layer = model.model.arrcoc
         fill(layer, fitted(tensors, type(layer)(model.config)))
+        if adapter_path is not None:
+            model.load_adapter(adapter_path, adapter_kwargs=adapter)
+        model.name_or_path = model.config._name_or_path = str(pretrained_model_name_or_path)
         info["missing_keys"] = {name for name in info["missing_keys"] if ".arrcoc." not in name}
         return (model, info) if output_loading_info else model
 

@@ -121,6 +121,22 @@ def test_compress_takes_the_mean_of_the_area_and_particularize_doubles_the_diffe
     torch.testing.assert_close(relevance(-1, strength=0.0), torch.tensor([0.0, 0.6, 0.0]))
 
 
+def test_dilation_raises_what_carries_information_to_the_best_beside_it():
+    """Half of the way to 1.0, beside and below it; not the blank cell above it, nor what stands across a corner."""
+    information = [[0.1, 0.1, 0.5], [0.5, 1.0, 0.5], [0.3, 0.6, 0.5]]
+    only = {"information": 1.0, "perspective": 0.0, "participation": 0.0}
+
+    def relevance(strength):
+        module = pull(balancer(area_strength=0.0, dilation_strength=strength, weights=only), COMPRESS, 0)
+        with torch.no_grad():
+            module.tension.bias[EXPLORE] = -prior(maps(information), 1)[EXPLORE]
+        return module(maps(information), NO_QUESTION, 1).relevance[0]
+
+    torch.testing.assert_close(relevance(0.0), torch.tensor(information))
+    wanted = [[0.1, 0.1, 0.5], [0.75, 1.0, 0.75], [0.45, 0.8, 0.55]]
+    torch.testing.assert_close(relevance(0.5), torch.tensor(wanted))
+
+
 def test_compress_spends_on_pooled_cells_and_particularize_does_not():
     scores = maps([[0.0, 0.6, 0.0]])
 

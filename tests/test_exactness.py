@@ -382,6 +382,17 @@ def test_prompts_as_embeddings_equal_prompts_as_tokens(tiny_model, make_inputs, 
 
 
 @torch.no_grad()
+def test_features_that_an_output_holds_may_be_handed_back(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=10)
+    seen = model(**inputs)
+    if "image_outputs" not in seen:
+        pytest.skip("transformers before 5.24 does not return them")
+    prompt = {name: inputs[name] for name in ("input_ids", "attention_mask", "mm_token_type_ids", "image_grid_thw")}
+    again = model(**prompt, mm_encoder_outputs={"image": seen.image_outputs})
+    assert torch.equal(again.logits, seen.logits)
+
+
+@torch.no_grad()
 def test_tuples_hold_what_named_outputs_hold(tiny_model, make_inputs, page, monkeypatch):
     model, inputs = tiny_model(), make_inputs(page(), token_budget=10)
     named = model.model(**inputs)

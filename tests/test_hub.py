@@ -239,13 +239,14 @@ def test_a_model_that_fsdp_shards_is_saved_with_the_code_of_its_own_class(tiny_c
     assert configs[0] == configs[1]
 
 
-def test_a_subclass_without_a_file_names_no_file_for_it(tiny_config, new_model, tmp_path):
-    model = new_model(tiny_config())
-    model.save_pretrained(tmp_path / "before")
-    named = json.loads((tmp_path / "before" / "config.json").read_text())["auto_map"]
-    model.__class__ = type("Mine", (type(model),), {"__module__": "__main__"})
-    model.save_pretrained(tmp_path / "after")
-    assert json.loads((tmp_path / "after" / "config.json").read_text())["auto_map"] == named
+def test_a_subclass_without_a_file_is_saved_as_its_parent(tiny_config, new_model, tmp_path):
+    model, parent, own = new_model(tiny_config()), tmp_path / "parent", tmp_path / "own"
+    model.save_pretrained(parent)
+    model.__class__ = mine = type("Mine", (type(model),), {"__module__": "__main__"})
+    model.save_pretrained(own)
+    assert type(model) is mine
+    assert {path.name for path in own.iterdir()} == {path.name for path in parent.iterdir()}
+    assert (own / "config.json").read_text() == (parent / "config.json").read_text()
 
 
 @torch.no_grad()
