@@ -88,6 +88,8 @@ class AdaptiveTensionBalancer(nn.Module):
       and the temperature of the gates rises with exploration.
     - focus_diversify: how much similar cells suppress each other, from none (focus) to twice `diversity`.
 
+    With `dilation_strength`, informative cells then rise towards the best of the four beside them, whatever the tensions.
+
     Args:
         query_size: width of the question's token embeddings.
         weights: weight of each score by name.
