@@ -66,7 +66,7 @@ matrix: $(VENV)/.dev
 upstream: $(VENV)/.dev
 	$(BIN)/python dev/upstream_tests.py
 
-# without MINUTES it goes on until it is stopped; the same command takes it up again
+# after MINUTES the learning rate falls and it ends, without it goes on until it is stopped; the same command takes it up again
 train: $(VENV)/.train
 	$(BIN)/python -m training.train_base --out runs/base $(if $(MINUTES),--minutes $(MINUTES)) $(if $(wildcard runs/base/state.pt),--resume)
 

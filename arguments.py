@@ -8,7 +8,7 @@ _LATE = (
     "{0} is an argument of the model's calls, not of the processor's; pass it to forward() or generate(), in a pipeline as "
     "generate_kwargs={{'{0}': ...}}"
 )
-_OF_TEMPLATES = ("thinking_budget", "reasoning_budget")  # of chat templates
+_OF_TEMPLATES = ("thinking_budget", "reasoning_budget")  # no misspelt dials
 _GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
 
 

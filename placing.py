@@ -79,12 +79,12 @@ class PlacingMixin:
         Raises:
             ValueError: an image comes without what places it, or the cache does not tell where its prompt ended.
         """
-        position_ids, rope_deltas = self._placed(tokens, attention_mask, cache, rope_inputs)
+        position_ids, rope_deltas = self._prompt_positions(tokens, attention_mask, cache, rope_inputs)
         if not torch.compiler.is_compiling():
             self.rope_deltas = rope_deltas
         return position_ids, rope_deltas
 
-    def _placed(self, tokens, attention_mask, cache, rope_inputs):
+    def _prompt_positions(self, tokens, attention_mask, cache, rope_inputs):
         input_ids, types, *grids = rope_inputs
         has_vision = any(grid is not None for grid in grids)
         if has_vision and (input_ids is None or types is None):

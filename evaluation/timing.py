@@ -77,12 +77,13 @@ def prefill_ratios(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[tuple[str, str], dict[str, float]]:
-    """(method, budget) -> the prefill time over the full prefill's; methods that are `untimed` are left out.
+    """(method, budget) -> the prefill time over the full prefill's; methods that are `untimed` are left out, and nothing is timed
+    where none is left.
 
-    All methods take turns on one example, batch 1, `repeats` times after a round to warm up, and each time is divided by that
-    of all tokens in the same round. The `ratio` is the mean over examples of their medians, `low` and `high` its 95%
-    interval, drawn by `Facts.group` (None over a single one); `lower_quartile` and `upper_quartile` are of all single ratios,
-    `questions` says of how many examples.
+    All methods take turns on one example, batch 1, `repeats` times after a round to warm up, and each time is divided by
+    that of all tokens in the same round. The `ratio` is the mean over examples of their medians, `low` and `high` its 95%
+    interval of `resamples` draws by `Facts.group` (None over a single one); `lower_quartile` and `upper_quartile` are of
+    all single ratios, `questions` says of how many examples.
     """
     timed = [method for method in methods if method != FULL and baselines.untimed(method) is None]
     runs = [(FULL, FULL), *((method, budget) for budget in budgets if budget != FULL for method in timed)]

@@ -201,8 +201,7 @@ def test_a_dial_assigned_late_is_that_of_a_model_built_with_it(tiny_config, new_
     dials = {
         "information_weight": 0.0, "perspective_weight": 3.0, "participation_weight": 0.1, "area_strength": 1.0,
         "dilation_strength": 0.5, "diversity": 0.5, "coverage_floor": 0.9, "min_deepstack_levels": 0, "max_cell_pixels": 4,
-        "coarse_share": 0.0,
-        "gate_temperature": 1.0,
+        "coarse_share": 0.0, "gate_temperature": 1.0,
     }  # fmt: skip
     inputs = make_inputs(page(160, 128), token_budget=20)
     model = new_model(tiny_config(coarse_share=0.5))

@@ -203,14 +203,19 @@ def test_other_stages_refuse_them(folder, tmp_path):
         "--data-share 0.4",
         "--data world --limit 0",
         "--data world --limit 9 --data-share 1",
-        "--data world?grids=8x8 --stage language",
     ],
 )
 def test_options_of_data_are_checked_before_anything_is_loaded(bad, capsys):
     with pytest.raises(SystemExit):
         train_base.parse([*SMOKE, *bad.split()])
-    said = capsys.readouterr().err
-    assert bad.split()[-2] in said or "which has no end: pass --limit" in said
+    assert bad.split()[-2] in capsys.readouterr().err
+
+
+def test_the_world_beside_the_world_needs_a_limit(capsys):
+    with pytest.raises(SystemExit):
+        train_base.parse([*SMOKE, "--data", "world?grids=8x8"])
+    assert "the world, which has no end: pass --limit" in capsys.readouterr().err
+    assert train_base.parse([*SMOKE, "--data", "world?grids=8x8", "--limit", "9"]).limit == 9
 
 
 def test_an_image_stands_first(folder):

@@ -198,6 +198,7 @@ def test_a_run_writes_everything(command, capsys):
     assert {row["prefill_ratio"] for row in written["rows"] if row["family"] != "all"} == {None}
     assert ours["tokens"] == pytest.approx((5 * 3 + 2 * 5) / 7)
     assert ours["exact_match_vs_arrcoc"] is None
+    assert written["arguments"]["device"] == "cpu"
     assert ours["exact_match_vs_full"] == pytest.approx(ours["exact_match"] - full["exact_match"])
     assert full["exact_match_vs_full"] is None
     assert oracle["exact_match_vs_arrcoc"] == pytest.approx(oracle["exact_match"] - every["arrcoc", "4"]["exact_match"])

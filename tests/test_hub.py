@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
-from arrcoc.checkpoint import fitted
+from arrcoc.checkpoint import check_loaded, fitted
 
 pytestmark = pytest.mark.core
 
@@ -237,6 +237,12 @@ def test_a_model_that_fsdp_shards_is_saved_with_the_code_of_its_own_class(tiny_c
     assert {path.name for path in sharded.iterdir()} == {path.name for path in plain.iterdir()}
     configs = [json.loads((where / "config.json").read_text()) for where in (plain, sharded)]
     assert configs[0] == configs[1]
+
+
+def test_an_adapter_that_can_not_be_read_this_way_is_told(tiny_model):
+    lost = {"missing_keys": {"model.layers.0.q_proj.lora_magnitude_vector.default.weight"}, "unexpected_keys": set()}
+    with pytest.raises(ValueError, match=r"PeftModel\.from_pretrained\(model, FOLDER\)"):
+        check_loaded(tiny_model(), lost)
 
 
 def test_a_subclass_without_a_file_is_saved_as_its_parent(tiny_config, new_model, tmp_path):
