@@ -17,6 +17,7 @@ from evaluation.records import Answer
 METRICS = ("exact_match", "anls", "relaxed_accuracy", "evidence_recall", "kept_whole", "tokens", "token_share")
 # Metrics that are not there for every question: their rows say over how many they are.
 PARTIAL = ("relaxed_accuracy", "evidence_recall", "kept_whole")
+COUNTED = ("relaxed_accuracy",)  # which of these are so by the question alone, the same for all methods
 LABELS = ("method", "budget", "family")  # the first columns of the table
 COMPARED = ("exact_match", "anls", "evidence_recall")
 REFERENCE = "arrcoc"  # what the other methods are compared with
@@ -114,7 +115,8 @@ def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match
     """
     cells = {(row["method"], row["budget"]): row for row in rows if row["family"] == family}
     first = next(iter(cells.values()))
-    counted = f"{first['questions']} questions, {first['pictures']} pictures"
+    asked = first.get(f"{metric}_questions", first["questions"]) if metric in COUNTED else first["questions"]
+    counted = f"{asked} of " * (asked < first["questions"]) + f"{first['questions']} questions, {first['pictures']} pictures"
     if first["sources"] != first["pictures"]:
         counted += f" of {first['sources']} sources"
     named = " ".join(family.split()).replace("|", "\\|")  # in a cell of Markdown
@@ -150,6 +152,7 @@ def tables(rows: Sequence[dict], budgets) -> str:
         if any(row["evidence_recall"] is not None for row in rows if row["family"] == family):
             parts.append(table(rows, family, budgets, "evidence_recall"))
     whole = [row for row in rows if row["family"] == ALL]
+    parts += _without_recall(whole)
     for metric in ("anls", "relaxed_accuracy", "tokens"):
         if any(row[metric] is not None for row in whole):
             parts.append(table(rows, ALL, budgets, metric))
@@ -158,6 +161,15 @@ def tables(rows: Sequence[dict], budgets) -> str:
         notes = {row["method"]: row["prefill_note"] for row in rows if row["prefill_note"]}
         parts += [f"{baselines.title(method)}: prefill not timed, since {note}" for method, note in notes.items()]
     return "\n\n".join(parts)
+
+
+def _without_recall(rows: Sequence[dict]) -> list[str]:
+    # why methods that stand in the tables of exact match have no line in those of evidence recall
+    kept = {row["method"] for row in rows if row["evidence_recall"] is not None}
+    lacking = [title for row in rows if row["method"] not in kept if (title := baselines.title(row["method"]))]
+    if not kept or not lacking:
+        return []
+    return [f"{', '.join(dict.fromkeys(lacking))}: no evidence recall, since no cells are chosen"]
 
 
 def write_csv(rows: Sequence[dict], path: Path):

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from evaluation import baselines, loading, report
 from evaluation.answering import answer, batches_of, recalls
 from evaluation.baselines.interface import BudgetTooSmall
-from evaluation.budgets import FULL, label, tokens_for
+from evaluation.budgets import FULL, heading, label, tokens_for
 from evaluation.loading import Facts
 from evaluation.records import (
     Answer,
@@ -140,6 +140,17 @@ def warn_of_long_answers(processor, examples, max_new_tokens: int) -> None:
         )
 
 
+def warn_of_whole_pictures(facts: Sequence[Facts], budgets: Sequence) -> None:
+    """Says of how many questions a budget in tokens pays for the whole picture."""
+    for budget in budgets:
+        whole = sum(isinstance(budget, int) and fact.cells <= budget for fact in facts)
+        if whole:
+            print(
+                f"{whole} of {len(facts)} questions are about pictures of at most {heading(budget)}, and keep them all there",
+                file=sys.stderr,
+            )
+
+
 def main(arguments: list[str] | None = None):
     """Command line of this file."""
     parser, options = parse(arguments)
@@ -148,6 +159,7 @@ def main(arguments: list[str] | None = None):
     facts = loading.facts_of(processor, examples)
     examples, facts = loading.readable(parser, options, model, processor, examples, facts, options.max_new_tokens)
     warn_of_long_answers(processor, examples, options.max_new_tokens)
+    warn_of_whole_pictures(facts, options.budgets)
     try:
         header = header_of(options, model, processor, examples, facts)
         records = Records(options.out.with_name(options.out.name + ".jsonl"), header, options.restart)

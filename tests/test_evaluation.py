@@ -25,7 +25,7 @@ from transformers import (
     LlavaProcessor,
 )
 
-from evaluation import answering, loading, report, run, swap, timing
+from evaluation import answering, baselines, loading, report, run, swap, timing
 from evaluation.baselines import fastv, resize, vision_selector
 from evaluation.budgets import heading, label, parse_budgets, tokens_for
 from evaluation.records import (
@@ -437,6 +437,24 @@ def test_answers_that_are_longer_than_what_is_generated_are_told(command, capsys
     assert "have no answer of up to" not in capsys.readouterr().err
 
 
+def test_a_budget_that_pays_for_whole_pictures_is_told(command, capsys):
+    assert command("--methods", "arrcoc", "--budgets", "12,0.5", "--timing", "0")
+    assert "5 of 7 questions are about pictures of at most 12 tokens" in capsys.readouterr().err
+    command("--methods", "arrcoc", "--budgets", "11", "--timing", "0", "--restart")
+    assert "of at most" not in capsys.readouterr().err
+
+
+def test_methods_that_choose_no_cells_are_named_below_the_evidence(loaded):
+    *_, examples, facts = loaded
+    kept = [Answer("", "0.25", example.name, "42", 6.0, 0.5) for example in examples]
+    none = [replace(one, recall=None) for one in kept]
+    said = {("arrcoc", "0.25"): kept, ("resize", "0.25"): none}
+    text = report.tables(report.summarise(examples, facts, said, resamples=20), [0.25])
+    assert f"{baselines.title('resize')}: no evidence recall" in text
+    alone = report.summarise(examples, facts, {("resize", "0.25"): none}, resamples=20)
+    assert "evidence" not in report.tables(alone, [0.25])
+
+
 def test_another_run_is_refused_and_restart_overwrites(command, capsys, monkeypatch):
     out = command(*SMALL)
     with pytest.raises(SystemExit):
@@ -600,7 +618,10 @@ def test_methods_whose_time_says_nothing_are_not_timed_and_the_table_says_why(lo
     assert notes["arrcoc"] is notes["vision_selector"] is None
     assert "second pass" in notes["glimpse_prune"]
     text = report.tables(rows, [0.25])
-    others = [f"| {metric}, all (7 questions, 3 pictures) | 25% |" for metric in ("anls", "relaxed accuracy", "tokens")]
+    others = [
+        f"| {metric}, all ({asked} questions, 3 pictures) | 25% |"
+        for metric, asked in (("anls", "7"), ("relaxed accuracy", "6 of 7"), ("tokens", "7"))
+    ]
     assert all(other in text for other in others)
     assert text[text.index(others[-1]) :].splitlines()[2] == "| arrcoc | 6.0 |"
     timed = text[text.index("| prefill time, of all tokens' (1 questions) | 25% |") :]
