@@ -25,6 +25,7 @@ from training.data.table_lookups import further_lookups, lookup_task, words_of
 from training.data.table_page import Task
 from training.data.tables import HUMAN, LOOKUP, context_of, human_task
 from training.world.fonts import TRAIN_FONTS, load_font
+from training.world.phrasing import phrased
 
 _ASKED = 12  # questions of a page at most
 _PAGES_OF_A_FONT = 20  # in a row, which is quicker
@@ -163,6 +164,12 @@ def _line(question: str, answer: str, evidence: list, context: list, family: str
     return {"question": question, "answers": [answer], "evidence": evidence, "context": context, "family": family}
 
 
+def _phrased(line: dict, file_name: str, percent: int, random: Random) -> dict:
+    asked = line["question"]
+    asked = phrased(asked, "train", random) if random.uniform(0, 100) < percent else asked
+    return {"file_name": file_name, **line, "question": asked}
+
+
 def table(page, task: Task, question: str, context: set, family: str, random: Random) -> list[dict]:
     """Shows part of a table with what `task` needs, and returns its question, of `family`, and look-ups; nothing where it does not
     fit."""
@@ -224,10 +231,11 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=1500)
     parser.add_argument("--size", type=int, nargs=2, default=(192, 256), metavar=("HEIGHT", "WIDTH"), help="in pixels")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--phrased", type=int, default=0, help="percent of the questions with small words in them")
     options = parser.parse_args()
     if options.out.exists() and any(options.out.iterdir()):
         parser.error(f"{options.out} holds files already; name a new folder")
-    random, lines, number, failed = Random(options.seed), [], 0, 0
+    random, words, lines, number, failed = Random(options.seed), Random(f"phrased {options.seed}"), [], 0, 0
     archive = read_archive(options.tables)
     trained = [table for table in archive.tables.values() if table.split == "train"]
     phrases, pairs = phrases_of(trained), tasks(archive, random)
@@ -246,7 +254,7 @@ def main() -> None:
             if not found:
                 continue
             page.screenshot(path=options.out / f"{number:05}.png")
-            lines += [{"file_name": f"{number:05}.png", **line} for line in found]
+            lines += [_phrased(line, f"{number:05}.png", options.phrased, words) for line in found]
             number += 1
     (options.out / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     print(f"{len(lines)} questions about {number} pages in {options.out}")

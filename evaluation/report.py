@@ -116,7 +116,9 @@ def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match
     cells = {(row["method"], row["budget"]): row for row in rows if row["family"] == family}
     first = next(iter(cells.values()))
     asked = first.get(f"{metric}_questions", first["questions"]) if metric in COUNTED else first["questions"]
-    counted = f"{asked} of " * (asked < first["questions"]) + f"{first['questions']} questions, {first['pictures']} pictures"
+    counted = (
+        f"{asked} of " * (asked < first["questions"]) + f"{first['questions']} questions, {first['pictures']} pictures"
+    )
     if first["sources"] != first["pictures"]:
         counted += f" of {first['sources']} sources"
     named = " ".join(family.split()).replace("|", "\\|")  # in a cell of Markdown

@@ -14,6 +14,7 @@ from training.data import DataError, WorldSource, load_examples
 from training.data.table_lookups import words_of
 from training.tokenizer import build_tokenizer
 from training.world.beside import sentence, with_sentences
+from training.world.phrasing import phrased
 from training.world.wordings import (
     AROUND,
     INSTRUCTIONS,
@@ -183,18 +184,46 @@ def test_sentences_beside_held_out_questions_are_their_own():
     assert min(len(train), len(held_out)) > 150
 
 
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ("What is the total?", {"What is this total?", "What is the total again?"}),
+        ("which is the second date?", {"which is the 2nd date?"}),
+        ("price of tea", {"price of this tea"}),
+    ],
+)
+def test_small_words_are_put_into_what_is_asked(split, asked, wanted):
+    made = {phrased(asked, split, Random(seed)) for seed in range(2000)}
+    if split == "held_out":
+        wanted = {one.replace("again", "precisely") for one in wanted}
+    assert wanted <= made
+    assert len(made) > 50
+    assert not any("{" in one or "  " in one or "? " in one for one in made)
+    assert any(one.endswith("?") for one in made) is asked.endswith("?")
+    assert all(one.isupper() for one in (phrased(asked.upper(), split, Random(seed)) for seed in range(50)))
+
+
+def test_held_out_questions_have_other_small_words_beside_common_ones():
+    train, held_out = ({phrased("tea", split, Random(seed)) for seed in range(2000)} for split in SPLITS)
+    assert len(train - held_out) > 25
+    assert len(held_out - train) > 8
+    assert "tea on the page" in train & held_out
+
+
+@pytest.mark.parametrize(("option", "least"), [("beside", 1.0), ("phrased", 0.8)])
 @pytest.mark.parametrize(
     "spec", ["world?grids=12x12{}", "wikitables:{path}?page=12x16{}", "documents:{path}?pages=40{}"]
 )
-def test_a_share_of_the_questions_has_sentences_beside_them(small, spec):
+def test_a_share_of_the_questions_has_more_words(small, spec, option, least):
     def load(percent):
-        more = f"&beside={percent}" if percent else ""
+        more = f"&{option}={percent}" if percent else ""
         return load_examples(spec.format(more, path=small), "train", 3, 60)
 
     plain, some, all_of_them = map(load, (0, 40, 100))
     for one in (some, all_of_them):
         assert [replace(a, question="") for a in one] == [replace(b, question="") for b in plain]
-    assert all(len(a.question) > len(b.question) for a, b in zip(all_of_them, plain, strict=True))
+    assert sum(a.question != b.question for a, b in zip(all_of_them, plain, strict=True)) >= least * len(plain)
     longer = sum(a.question != b.question for a, b in zip(some, plain, strict=True)) / len(plain)
     assert 0.2 < longer < 0.6
     assert [a.question for a in load(40)] == [a.question for a in some]
@@ -208,7 +237,8 @@ def test_the_endless_world_has_sentences_beside_its_questions():
             assert one.question.rstrip("?.").lower() in other.question.lower()
 
 
+@pytest.mark.parametrize("option", ["beside", "phrased"])
 @pytest.mark.parametrize("value", ["0", "101", "half"])
-def test_no_share_of_the_questions_is_refused(value):
-    with pytest.raises(DataError, match=f"beside='?{value}'? is no"):
-        load_examples(f"world?beside={value}", "train", 3, 4)
+def test_no_share_of_the_questions_is_refused(option, value):
+    with pytest.raises(DataError, match=f"{option}='?{value}'? is no"):
+        load_examples(f"world?{option}={value}", "train", 3, 4)

@@ -21,18 +21,20 @@ ALLOWED = """\
   world                        all kinds of pages of the drawn world
   world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page,
                                &find=12 asks besides where up to 12 of its texts stand, &reworded=1 in further wordings,
-                               &beside=50 puts other sentences beside 50 percent of the questions
+                               &beside=50 puts other sentences beside 50 percent of the questions, &phrased=50 small words
+                               ("on this page", "my") into 50 percent
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
                                &varied=1 draws pages that differ in more; &reworded=1 asks in further wordings; &beside=50
-                               puts other sentences beside 50 percent of the questions;
+                               and &phrased=50 as above;
                                &lookups=2 how many pages of a table ask look-ups; &max_rows, &max_columns, &crop=0
                                leave large tables out
   documents:PATH               everyday pages (bills, lists, settings, messages) with made-up texts and some of these tables;
                                ?page=12x16&pages=1000&questions=8; &varied=1 has values above, below and before their
-                               labels and larger, capitals, and further wordings; &beside=50 as above
+                               labels and larger, capitals, and further wordings; &beside=50 and &phrased=50 as
+                               above
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&context=..&family=.. (&context=
                                without a name leaves that column out)"""
@@ -147,6 +149,7 @@ class WorldSpec(NamedTuple):
     find: int
     reworded: bool
     beside: int
+    phrased: int
 
 
 def world_spec(spec: str) -> WorldSpec | None:
@@ -156,14 +159,14 @@ def world_spec(spec: str) -> WorldSpec | None:
     kind, _, names = place.partition(":")
     if kind != "world" or Path(spec).is_dir():
         return None
-    _only(options, ("grids", "questions", "find", "reworded", "beside"))
+    _only(options, ("grids", "questions", "find", "reworded", "beside", "phrased"))
     return WorldSpec(
         tuple(name.strip() for name in names.split(",") if name.strip()),
         tuple(_pair("grids", text) for text in options["grids"].split(",")) if "grids" in options else GRIDS,
         _number("questions", options["questions"]) if "questions" in options else 0,
         _number("find", options["find"]) if "find" in options else 0,
         _flag("reworded", options.get("reworded", "0")),
-        _percent(options),
+        *_percents(options).values(),
     )
 
 
@@ -191,6 +194,7 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
             "max_rows",
             "max_columns",
             "beside",
+            "phrased",
         ),
     )
     counts = ("lookups", "together", "find", "reason", "max_rows", "max_columns")
@@ -202,20 +206,20 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
             chosen[name] = _flag(name, options[name])
     questions = options.get("questions", "both")
     found = load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
-    return put_beside(found, _percent(options), split)
+    return put_beside(found, split, **_percents(options))
 
 
 def _documents(
     place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool
 ) -> Examples:
-    _only(options, ("page", "pages", "questions", "varied", "beside"))
+    _only(options, ("page", "pages", "questions", "varied", "beside", "phrased"))
     chosen = {name: _number(name, options[name]) for name in ("pages", "questions") if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
     if "varied" in options:
         chosen["varied"] = _flag("varied", options["varied"])
     found = load_documents(place, split, seed, limit=limit, skip_bad=skip_bad, **chosen)
-    return put_beside(found, _percent(options), split)
+    return put_beside(found, split, **_percents(options))
 
 
 def _options(text: str) -> tuple[str, dict[str, str]]:
@@ -247,11 +251,12 @@ def _flag(name: str, text: str) -> bool:
     return _FLAGS[text.lower()]
 
 
-def _percent(options: dict[str, str]) -> int:
-    percent = _number("beside", options["beside"]) if "beside" in options else 0
-    if percent > 100:
-        raise DataError(f"beside={percent} is no percentage; give a whole number from 1 to 100")
-    return percent
+def _percents(options: dict[str, str]) -> dict[str, int]:
+    found = {name: _number(name, options[name]) if name in options else 0 for name in ("beside", "phrased")}
+    for name, percent in found.items():
+        if percent > 100:
+            raise DataError(f"{name}={percent} is no percentage; give a whole number from 1 to 100")
+    return found
 
 
 def _number(name: str, text: str) -> int:

@@ -97,6 +97,7 @@ def world_examples(
     find: int = 0,
     reworded: bool = False,
     beside: int = 0,
+    phrased: int = 0,
 ) -> Examples:
     """The examples of `pages` pages, spread evenly over every pair of kind and grid; pictures are drawn when opened.
 
@@ -108,7 +109,7 @@ def world_examples(
         questions: at most so many of a page, in the page's own random order; None takes all.
         find: how many texts of a page it is asked for besides, where they stand.
         reworded: asked in more wordings than the world draws; those of a split are its own.
-        beside: percent of the questions that have other sentences beside them, a split's own too.
+        beside, phrased: percent of the questions that have other sentences beside them, a split's own too, and small words in them.
 
     Raises:
         ValueError: an unknown kind or split, a grid that is too small to write on, or no page.
@@ -125,7 +126,7 @@ def world_examples(
         found = [_example(page, question, arguments, place) for place, question in enumerate(asked)]
         found += _finds(page, find, arguments)
         examples += _reworded(found, split) if reworded else found
-    return put_beside(examples, beside, split)
+    return put_beside(examples, split, phrased, beside)
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class WorldSource:
 
     `questions` examples in a row show the same page and ask something else each, as far as the page has as many; the last of
     them where up to `find` of its texts stand. With `reworded` all of it is asked in more wordings than the world draws, and
-    `beside` percent of it have other sentences beside them.
+    `beside` percent of it have other sentences beside them, `phrased` percent small words in them.
     """
 
     seed: int = 0
@@ -145,6 +146,7 @@ class WorldSource:
     find: int = 0
     reworded: bool = False
     beside: int = 0
+    phrased: int = 0
 
     def __post_init__(self):
         kinds_of(self.kinds)
@@ -160,7 +162,8 @@ class WorldSource:
         page, arguments, asked = self._drawn(number)
         examples = [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
         examples = (examples + _finds(page, self.find, arguments))[: self.questions]
-        return put_beside(_reworded(examples, self.split) if self.reworded else examples, self.beside, self.split)
+        examples = _reworded(examples, self.split) if self.reworded else examples
+        return put_beside(examples, self.split, self.phrased, self.beside)
 
     def _drawn(self, number: int) -> tuple[Page, tuple, list[int]]:
         # a page, what it is drawn from, and which of its questions are asked
