@@ -143,7 +143,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             How far the compress-particularize tension moves relevance towards (-1) or away from (+1) its 3 x 3 mean.
         dilation_strength (`float`, in [0, 1]):
             How far the relevance of a cell that carries information rises to the highest of the four beside it, so that a value
-            of several cells is kept whole.
+            of several cells is kept whole: 0.35 with the bundled allocator. Off, because it costs an untrained one evidence
+            (`dev/LOG.md`).
         diversity (`float`, in [0, 0.5]):
             A cell loses this share of its lead over the lowest cell where one that ranks above it is fully similar, at neutral
             tension; the focus-diversify tension moves the share between 0 and twice this. Off, because it gains a trained

@@ -59,10 +59,24 @@ _NAMES_NOTHING = frozenset((
     "by", "to", "this", "that", "page", "picture", "image", "photo", "document", "screenshot", "true", "correct", "right",
     "not", "a", "an", "it", "according", "based",
 ))  # fmt: skip
+# Where to look, at the end: "What is the total shown on this page?" No cell is about that.
+_WHERE = re.compile(
+    r"[\s,]+(?:(?:(?:that|which) (?:is|are) |as )?"
+    r"(?:displayed|found|given|listed|mentioned|printed|seen|shown|stated|visible|written) )?"
+    r"(?:in|on) (?:the|this|that) (?:document|image|page|photo|photograph|picture|scan|screen|screenshot)(?=\W*\Z)",
+    re.IGNORECASE,
+)
 # Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.
 _AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019")
 _BRACKETS = ("( )", "[ ]")
 _QUOTES = ("\u201c \u201d", "\u201e \u201c", "\u00ab \u00bb", "\u300c \u300d", "\u300e \u300f")
+# By these a short text says more than the name of what it asks for.
+_SAYS_MORE = re.compile(
+    r"\d|['\u2019]|\b(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|will|would|has|have|had|"
+    r"tell|give|show|find|list|name|read|count|describe|look|yes|no|of|by|for|in|on|at|from|to|with|and|or|the)\b",
+    re.IGNORECASE,
+)
+_ARTICLE = re.compile(r"\A(?:the|an?)\s+", re.IGNORECASE)
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000[^\U000f0000\U000f0001\n]*\U000f0001")
@@ -143,17 +157,27 @@ def _between(found: re.Match) -> str:
 
 
 def _what_is_asked(question: str) -> str:
-    """What a cell may be about, in one line: not how to answer, options to choose from and marks around words, which make other
-    tokens of them."""
-    return _in_one_line(_without_context(_without_options(_without_instruction(_ASKED.sub("", question)))))
+    """What a cell may be about, in one line: not how to answer, options to choose from, that it is in the picture, and marks around
+    words, which make other tokens of them."""
+    question = _without_context(_without_options(_without_instruction(_ASKED.sub("", question))))
+    return _in_one_line(_without_place(question))
 
 
 def _in_one_line(question: str) -> str:
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
     question = " ".join(question.split())
-    # in capitals words are other tokens than those of most pages, and those of some
-    return f"{question.capitalize()} {question}" if question.isupper() and " " in question else question
+    if question.isupper() and " " in question:  # words are other tokens then than those of most pages, and those of some
+        return f"{question.capitalize()} {question}"
+    return _in_a_sentence(question)
+
+
+def _in_a_sentence(question: str) -> str:
+    """ "What's the total?" for "total": one or two words alone are too few for the allocator."""
+    name = _ARTICLE.sub("", question.rstrip("?!.: "))
+    if len(_WORD.findall(name)) not in (1, 2) or not name.isascii() or _SAYS_MORE.search(name):
+        return question
+    return f"What's the {name}?"
 
 
 def _without_context(question: str) -> str:
@@ -201,6 +225,12 @@ def _without_options(question: str) -> str:
                 return _OPTION.sub(" or ", question[first.start() :]).removeprefix(" or ")
             return asked
     return question
+
+
+def _without_place(question: str) -> str:
+    """Without what says at its end that the answer is in the picture, where the question names anything else."""
+    asked = _WHERE.sub("", question)
+    return question if _NAMES_NOTHING.issuperset(_WORD.findall(asked.lower())) else asked
 
 
 def _instructs(text: str) -> bool:

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from arrcoc import ARRCOCProcessor
 from arrcoc.picture import open_picture, square, to_pil
-from arrcoc.questions import questions_of
+from arrcoc.questions import given_questions, questions_of
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 OWN = {"texture_images", "query_input_ids", "query_attention_mask", "image_token_counts"}
@@ -156,22 +156,22 @@ def test_long_question_widens_by_a_multiple(processor, page):
         (turn("user", IMAGE + "what is it?") + "<|im_start|>assistant\n", 1, ["what is it?"], ["what is it?"]),
         (turn("system", "be brief") + turn("user", f"what? {IMAGE}"), 1, ["what?"], ["what?"]),
         (
-            turn("user", IMAGE + "first?") + turn("assistant", "one") + turn("user", "second?"),
+            turn("user", IMAGE + "who first?") + turn("assistant", "one") + turn("user", "who second?"),
             1,
-            ["second?"],
-            ["first?"],
+            ["who second?"],
+            ["who first?"],
         ),
         (
-            turn("user", IMAGE + "first?") + turn("assistant", "one") + turn("user", f"{IMAGE} second?"),
+            turn("user", IMAGE + "who first?") + turn("assistant", "one") + turn("user", f"{IMAGE} who second?"),
             2,
-            ["second?"] * 2,
-            ["first?", "second?"],
+            ["who second?"] * 2,
+            ["who first?", "who second?"],
         ),
         (turn("user", f"{IMAGE}left and {IMAGE}right?"), 2, ["left and right?"] * 2, ["left and right?"] * 2),
-        (turn("system", f"see {IMAGE}") + turn("user", "what?"), 1, ["what?"], ["see"]),
+        (turn("system", f"look at {IMAGE}") + turn("user", "what?"), 1, ["what?"], ["look at"]),
         (turn("user", IMAGE), 1, [""], [""]),
         (turn("assistant", IMAGE), 1, [""], [""]),
-        (turn("user", "first?\nand second?" + IMAGE), 1, ["first? and second?"], ["first? and second?"]),
+        (turn("user", "who first?\nand who second?" + IMAGE), 1, ["who first? and who second?"], ["who first? and who second?"]),
         # Text that no turn holds, an open last turn, and text without any turns.
         (IMAGE + turn("user", "what?"), 1, ["what?"], ["what?"]),
         (f"<|im_start|>user\n{IMAGE}what?", 1, ["what?"], ["what?"]),
@@ -194,10 +194,10 @@ def test_long_question_widens_by_a_multiple(processor, page):
         (turn("user", "what?") + turn("user", IMAGE), 1, ["what?"], ["what?"]),
         (turn("user", IMAGE) + turn("assistant", "and?") + turn("user", "what?"), 1, ["what?"], ["what?"]),
         (
-            turn("user", "first?") + turn("user", IMAGE) + turn("user", "second?") + turn("user", IMAGE),
+            turn("user", "who first?") + turn("user", IMAGE) + turn("user", "who second?") + turn("user", IMAGE),
             2,
-            ["second?"] * 2,
-            ["first?", "second?"],
+            ["who second?"] * 2,
+            ["who first?", "who second?"],
         ),
         # How the template numbers pictures, with add_vision_id.
         (turn("user", f"Picture 1: {IMAGE}Picture 2: {IMAGE}which?"), 2, ["which?"] * 2, ["which?"] * 2),
@@ -241,7 +241,7 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("What is the total? If the tax is not on the page, say none.", None),
         ("Is there a total? If so, say what it is.", None),
         ("Is there a total? If there is, give the number on the page in the corner.", None),
-        ("Is it there? If it is, give the words on the page.", None),
+        ("Is it there? If it is, give the words of it.", None),
         ("Is it there?\nBe sure to read the total.", None),
         ("Read the total. Give a short answer, without any explanation.", None),  # nothing ends the question
         ("Here is a page.\nReply with the locker number only.", None),
@@ -409,10 +409,53 @@ def test_options_are_the_question_where_nothing_else_is_named(processor, page, s
 @pytest.mark.parametrize(
     ("said", "asked"),
     [
+        ("What is the total shown on this page?", "What is the total?"),
+        ("grand net total, as given in the document", "grand net total"),
+        ("How many bars are there in the picture? Answer briefly.", "How many bars are there?"),
+        ("Which date is on the page of the picture?", None),
+        ("In this image, what is the total?", None),
+        ("What is written on the page?", None),  # names nothing else
+        ("What is the title of this document?", None),
+        ("Who is on the picture frame?", None),
+        ("What is in the Screen column?", None),
+    ],
+)
+def test_that_it_is_in_the_picture_is_no_part_of_the_question(processor, page, said, asked):
+    assert read_of(processor, page, said) == (said if asked is None else asked)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("total", "What's the total?"),
+        ("the Due date?", "What's the Due date?"),
+        ("**net total**:", "What's the net total?"),
+        ("price please, shown on the page", "What's the price please?"),
+        ("TOTAL", "What's the TOTAL?"),
+        ("Describe.", None),
+        ("total of tea", None),
+        ("grand net total", None),
+        ("row 5", None),
+        ("Anna's age", None),
+        ("\u5408\u8ba1", None),
+        ("Gr\u00f6\u00dfe?", None),
+        ("the", None),
+        ("???", None),
+    ],
+)
+def test_a_name_alone_is_read_in_a_sentence(processor, page, said, asked):
+    """As the prompt's last turn and as a call's `question`."""
+    assert read_of(processor, page, said) == (said if asked is None else asked)
+    assert given_questions(said.split(",")[0], 1) == [said if asked is None else asked]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
         ("WHAT IS THE TOTAL OF AB12?", "What is the total of ab12? WHAT IS THE TOTAL OF AB12?"),
         ("H\u00d6HE\nDES TURMS?", "H\u00f6he des turms? H\u00d6HE DES TURMS?"),
         ("What is the TOTAL of it?", None),
-        ("IBAN", None),
+        ("IBAN", "What's the IBAN?"),
         ("12 + 12 = ?", None),
     ],
 )
@@ -434,11 +477,11 @@ def test_a_call_says_which_question_chooses(nested, processor, page, chat):
 
 def test_each_image_may_have_a_question_of_its_own(processor, page):
     text = f"<|im_start|>user\n{IMAGE}{IMAGE}What differs?<|im_end|>\n"
-    found = processor(images=[page(), page()], text=text, question=["the date", ""], return_tensors="pt")
+    found = processor(images=[page(), page()], text=text, question=["which date", ""], return_tensors="pt")
     asked = [
         ids[mask.bool()] for ids, mask in zip(found["query_input_ids"], found["query_attention_mask"], strict=True)
     ]
-    assert [processor.decode(ids) for ids in asked] == ["the date", ""]
+    assert [processor.decode(ids) for ids in asked] == ["which date", ""]
     assert processor(text="No image.", question="the date")["input_ids"]  # as with a budget
 
 
@@ -506,9 +549,9 @@ def test_texts_before_and_behind_a_picture_are_two(processor):
 
 
 def test_questions_of_a_batch_go_to_its_own_images(processor, page):
-    text = [turn("user", IMAGE + "first?"), turn("user", "no image"), turn("user", IMAGE * 2 + "third?")]
+    text = [turn("user", IMAGE + "who first?"), turn("user", "no image"), turn("user", IMAGE * 2 + "who third?")]
     inputs = processor(images=[page()] * 3, text=text, token_budget=4, padding=True, return_tensors="pt")
-    assert questions(processor, inputs) == ["first?", "third?", "third?"]
+    assert questions(processor, inputs) == ["who first?", "who third?", "who third?"]
 
 
 def test_a_batch_may_hold_prompts_without_images(processor, page):

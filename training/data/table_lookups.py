@@ -1,6 +1,7 @@
 """Questions made from a table: what stands in one column, in the row that a value of another column names, and where a text
 stands."""
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Set
@@ -34,6 +35,7 @@ class Lookup(NamedTuple):
         return {self.key, (-1, self.key[1]), (-1, self.answer[1])}
 
 
+@functools.lru_cache(maxsize=1 << 17)  # the texts of a table are looked for in each of its questions
 def words_of(text: str) -> str:
     """The words of the text in lower case with a space around each, to look for one text in another."""
     return " " + " ".join(_WORD.findall(text.lower())) + " "
