@@ -61,7 +61,7 @@ _NAMES_NOTHING = frozenset((
 ))  # fmt: skip
 # Where to look, at the end: "What is the total shown on this page?" No cell is about that.
 _WHERE = re.compile(
-    r"[\s,]+(?:(?:(?:that|which) (?:is|are) |as )?"
+    r",? (?:(?:(?:that|which) (?:is|are) |as )?"
     r"(?:displayed|found|given|listed|mentioned|printed|seen|shown|stated|visible|written) )?"
     r"(?:in|on) (?:the|this|that) (?:document|image|page|photo|photograph|picture|scan|screen|screenshot)(?=\W*\Z)",
     re.IGNORECASE,
@@ -160,20 +160,22 @@ def _what_is_asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from, that it is in the picture, and marks around
     words, which make other tokens of them."""
     question = _without_context(_without_options(_without_instruction(_ASKED.sub("", question))))
-    return _in_one_line(_without_place(question))
+    return _in_one_line(_without_place(" ".join(question.split())))
 
 
 def _in_one_line(question: str) -> str:
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
     question = " ".join(question.split())
-    if question.isupper() and " " in question:  # words are other tokens then than those of most pages, and those of some
+    if (
+        question.isupper() and " " in question
+    ):  # words are other tokens then than those of most pages, and those of some
         return f"{question.capitalize()} {question}"
     return _in_a_sentence(question)
 
 
 def _in_a_sentence(question: str) -> str:
-    """ "What's the total?" for "total": one or two words alone are too few for the allocator."""
+    """A name alone in a sentence, "What's the total?" for "total": the allocator reads little of one or two words."""
     name = _ARTICLE.sub("", question.rstrip("?!.: "))
     if len(_WORD.findall(name)) not in (1, 2) or not name.isascii() or _SAYS_MORE.search(name):
         return question

@@ -171,7 +171,12 @@ def test_long_question_widens_by_a_multiple(processor, page):
         (turn("system", f"look at {IMAGE}") + turn("user", "what?"), 1, ["what?"], ["look at"]),
         (turn("user", IMAGE), 1, [""], [""]),
         (turn("assistant", IMAGE), 1, [""], [""]),
-        (turn("user", "who first?\nand who second?" + IMAGE), 1, ["who first? and who second?"], ["who first? and who second?"]),
+        (
+            turn("user", "who first?\nand who second?" + IMAGE),
+            1,
+            ["who first? and who second?"],
+            ["who first? and who second?"],
+        ),
         # Text that no turn holds, an open last turn, and text without any turns.
         (IMAGE + turn("user", "what?"), 1, ["what?"], ["what?"]),
         (f"<|im_start|>user\n{IMAGE}what?", 1, ["what?"], ["what?"]),
