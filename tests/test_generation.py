@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 from transformers import (
+    ContinuousBatchingConfig,
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
@@ -350,8 +351,14 @@ def test_something_follows_a_pruned_image(tiny_model, make_inputs, page):
 def test_continuous_batching_answers_text_as_stock(tiny_model, stock_twin):
     model, how = tiny_model(), GenerationConfig(max_new_tokens=3, do_sample=False)
     prompts = [[5, 6, 7], [8, 9]]
+    small = ContinuousBatchingConfig(num_blocks=8, max_batch_tokens=32)  # else the cache takes what memory there is
     found = [
-        {name: result.generated_tokens for name, result in each.generate_batch(prompts, generation_config=how).items()}
+        {
+            name: result.generated_tokens
+            for name, result in each.generate_batch(
+                prompts, generation_config=how, continuous_batching_config=small
+            ).items()
+        }
         for each in (model, stock_twin(model))
     ]
     assert [len(tokens) for tokens in found[0].values()] == [3, 3]
