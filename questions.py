@@ -167,9 +167,8 @@ def _in_one_line(question: str) -> str:
     for marks in _MARKS:
         question = marks.sub(r"\1", question)
     question = " ".join(question.split())
-    if (
-        question.isupper() and " " in question
-    ):  # words are other tokens then than those of most pages, and those of some
+    # in capitals words are other tokens than those of most pages, and those of some
+    if question.isupper() and " " in question:
         return f"{question.capitalize()} {question}"
     return _in_a_sentence(question)
 

@@ -164,10 +164,11 @@ def _line(question: str, answer: str, evidence: list, context: list, family: str
     return {"question": question, "answers": [answer], "evidence": evidence, "context": context, "family": family}
 
 
-def _phrased(line: dict, file_name: str, percent: int, random: Random) -> dict:
-    asked = line["question"]
-    asked = phrased(asked, "train", random) if random.uniform(0, 100) < percent else asked
-    return {"file_name": file_name, **line, "question": asked}
+def as_asked(line: dict, file_name: str, percent: int, random: Random) -> dict:
+    """A line of the metadata: what `document` and `table` return, `percent` of it asked with small words."""
+    chosen = random.uniform(0, 100) < percent
+    question = phrased(line["question"], "train", random) if chosen else line["question"]
+    return {"file_name": file_name, **line, "question": question}
 
 
 def table(page, task: Task, question: str, context: set, family: str, random: Random) -> list[dict]:
@@ -231,7 +232,14 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=1500)
     parser.add_argument("--size", type=int, nargs=2, default=(192, 256), metavar=("HEIGHT", "WIDTH"), help="in pixels")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--phrased", type=int, default=0, help="percent of the questions with small words in them")
+    parser.add_argument(
+        "--phrased",
+        type=int,
+        choices=range(101),
+        default=0,
+        metavar="PERCENT",
+        help="of the questions with small words in them",
+    )
     options = parser.parse_args()
     if options.out.exists() and any(options.out.iterdir()):
         parser.error(f"{options.out} holds files already; name a new folder")
@@ -254,7 +262,7 @@ def main() -> None:
             if not found:
                 continue
             page.screenshot(path=options.out / f"{number:05}.png")
-            lines += [_phrased(line, f"{number:05}.png", options.phrased, words) for line in found]
+            lines += [as_asked(line, f"{number:05}.png", options.phrased, words) for line in found]
             number += 1
     (options.out / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     print(f"{len(lines)} questions about {number} pages in {options.out}")

@@ -17,7 +17,6 @@ from evaluation.records import Answer
 METRICS = ("exact_match", "anls", "relaxed_accuracy", "evidence_recall", "kept_whole", "tokens", "token_share")
 # Metrics that are not there for every question: their rows say over how many they are.
 PARTIAL = ("relaxed_accuracy", "evidence_recall", "kept_whole")
-COUNTED = ("relaxed_accuracy",)  # which of these are so by the question alone, the same for all methods
 LABELS = ("method", "budget", "family")  # the first columns of the table
 COMPARED = ("exact_match", "anls", "evidence_recall")
 REFERENCE = "arrcoc"  # what the other methods are compared with
@@ -115,10 +114,10 @@ def table(rows: Sequence[dict], family: str, budgets, metric: str = "exact_match
     """
     cells = {(row["method"], row["budget"]): row for row in rows if row["family"] == family}
     first = next(iter(cells.values()))
-    asked = first.get(f"{metric}_questions", first["questions"]) if metric in COUNTED else first["questions"]
-    counted = (
-        f"{asked} of " * (asked < first["questions"]) + f"{first['questions']} questions, {first['pictures']} pictures"
-    )
+    counted = f"{first['questions']} questions, {first['pictures']} pictures"
+    if metric in PARTIAL:
+        asked = max(row[f"{metric}_questions"] for row in cells.values())
+        counted = f"{asked} of {counted}" if asked < first["questions"] else counted
     if first["sources"] != first["pictures"]:
         counted += f" of {first['sources']} sources"
     named = " ".join(family.split()).replace("|", "\\|")  # in a cell of Markdown

@@ -1,6 +1,7 @@
 """Pages of training drawn by a browser: what is marked is ink, and all that is asked can be loaded."""
 
 import sys
+from random import Random
 
 import numpy as np
 import pytest
@@ -43,6 +44,14 @@ def test_what_is_marked_is_ink_and_a_seed_draws_the_same(tmp_path, monkeypatch, 
     assert [(a.question, a.evidence) for a in again] == [(b.question, b.evidence) for b in examples]
     with pytest.raises(SystemExit):
         draw(tmp_path, monkeypatch, "pages")
+
+
+@pytest.mark.parametrize(("percent", "least", "most"), [(0, 0, 0), (50, 60, 110), (100, 150, 200)])
+def test_a_share_of_the_questions_has_small_words(percent, least, most):
+    random, line = Random(1), {"question": "What is the total?", "answers": ["5"]}
+    lines = [browser_training.as_asked(line, "0.png", percent, random) for _ in range(200)]
+    assert least <= sum(one["question"] != line["question"] for one in lines) <= most
+    assert all(one == {**line, "file_name": "0.png", "question": one["question"]} for one in lines)
 
 
 def test_look_ups_name_what_is_marked_as_context(tmp_path, monkeypatch):

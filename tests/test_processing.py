@@ -246,7 +246,7 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("What is the total? If the tax is not on the page, say none.", None),
         ("Is there a total? If so, say what it is.", None),
         ("Is there a total? If there is, give the number on the page in the corner.", None),
-        ("Is it there? If it is, give the words of it.", None),
+        ("Is it there? If it is, give the words on the page.", "Is it there? If it is, give the words."),
         ("Is it there?\nBe sure to read the total.", None),
         ("Read the total. Give a short answer, without any explanation.", None),  # nothing ends the question
         ("Here is a page.\nReply with the locker number only.", None),

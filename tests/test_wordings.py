@@ -223,6 +223,8 @@ def test_a_share_of_the_questions_has_more_words(small, spec, option, least):
     plain, some, all_of_them = map(load, (0, 40, 100))
     for one in (some, all_of_them):
         assert [replace(a, question="") for a in one] == [replace(b, question="") for b in plain]
+    if option == "beside":
+        assert all(len(a.question) > len(b.question) for a, b in zip(all_of_them, plain, strict=True))
     assert sum(a.question != b.question for a, b in zip(all_of_them, plain, strict=True)) >= least * len(plain)
     longer = sum(a.question != b.question for a, b in zip(some, plain, strict=True)) / len(plain)
     assert 0.2 < longer < 0.6
@@ -235,6 +237,13 @@ def test_the_endless_world_has_sentences_beside_its_questions():
         for one, other in zip(plain.page(number), beside.page(number), strict=True):
             assert other.question != one.question
             assert one.question.rstrip("?.").lower() in other.question.lower()
+
+
+def test_the_endless_world_has_small_words_in_its_questions():
+    plain, put = (WorldSource(7, "train", questions=3, phrased=percent) for percent in (0, 100))
+    pairs = [pair for number in range(12) for pair in zip(plain.page(number), put.page(number), strict=True)]
+    assert sum(one.question != other.question for one, other in pairs) > 0.8 * len(pairs)
+    assert all(one.evidence == other.evidence for one, other in pairs)
 
 
 @pytest.mark.parametrize("option", ["beside", "phrased"])

@@ -10,7 +10,7 @@ from training.world.layout import stable_hash
 from training.world.phrasing import phrased as in_phrases
 
 
-def put_beside(examples: Sequence[Example], split: str, phrased: int = 0, beside: int = 0) -> Examples:
+def put_more_words(examples: Sequence[Example], split: str, phrased: int = 0, beside: int = 0) -> Examples:
     """The examples, `phrased` percent of the questions with what `training.world.phrasing` puts into them, then `beside` percent
     with other sentences beside them; which, and what they say, depends on the names."""
     put = [_put(one, phrased, split, "phrased", in_phrases) for one in examples]

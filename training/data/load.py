@@ -7,7 +7,7 @@ from random import Random
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from training.data.beside import put_beside
+from training.data.beside import put_more_words
 from training.data.check import DataError
 from training.data.documents import load_documents
 from training.data.examples import Examples
@@ -166,7 +166,7 @@ def world_spec(spec: str) -> WorldSpec | None:
         _number("questions", options["questions"]) if "questions" in options else 0,
         _number("find", options["find"]) if "find" in options else 0,
         _flag("reworded", options.get("reworded", "0")),
-        *_percents(options).values(),
+        **_percents(options),
     )
 
 
@@ -206,7 +206,7 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
             chosen[name] = _flag(name, options[name])
     questions = options.get("questions", "both")
     found = load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
-    return put_beside(found, split, **_percents(options))
+    return put_more_words(found, split, **_percents(options))
 
 
 def _documents(
@@ -219,7 +219,7 @@ def _documents(
     if "varied" in options:
         chosen["varied"] = _flag("varied", options["varied"])
     found = load_documents(place, split, seed, limit=limit, skip_bad=skip_bad, **chosen)
-    return put_beside(found, split, **_percents(options))
+    return put_more_words(found, split, **_percents(options))
 
 
 def _options(text: str) -> tuple[str, dict[str, str]]:

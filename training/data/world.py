@@ -8,7 +8,7 @@ from random import Random
 from PIL import Image
 
 from training import world
-from training.data.beside import put_beside
+from training.data.beside import put_more_words
 from training.data.check import near_name
 from training.data.examples import Example, Examples
 from training.data.table_lookups import FIND_QUESTIONS, words_of
@@ -126,7 +126,7 @@ def world_examples(
         found = [_example(page, question, arguments, place) for place, question in enumerate(asked)]
         found += _finds(page, find, arguments)
         examples += _reworded(found, split) if reworded else found
-    return put_beside(examples, split, phrased, beside)
+    return put_more_words(examples, split, phrased, beside)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class WorldSource:
         examples = [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
         examples = (examples + _finds(page, self.find, arguments))[: self.questions]
         examples = _reworded(examples, self.split) if self.reworded else examples
-        return put_beside(examples, self.split, self.phrased, self.beside)
+        return put_more_words(examples, self.split, self.phrased, self.beside)
 
     def _drawn(self, number: int) -> tuple[Page, tuple, list[int]]:
         # a page, what it is drawn from, and which of its questions are asked
