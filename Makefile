@@ -23,7 +23,7 @@ QUESTION ?=
 $(foreach name,IMAGE QUESTION BUDGET MODEL DATA GEOMETRY EVALUATED,$(eval override $(name) := $$(value $(name))))
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: demo app browser test app-test docs-test lmms lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
+.PHONY: demo app browser packages test app-test docs-test lmms lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image $(call quoted,$(IMAGE)) $(if $(QUESTION),--question $(call quoted,$(QUESTION))) \
@@ -33,13 +33,16 @@ app: $(VENV)/.app
 	$(BIN)/python -m demo.app --model $(call quoted,$(MODEL))
 
 # with lmms-eval's own command, too, where `make lmms` has set it up
-test: $(VENV)/.dev $(TORCHVISION)
+test: packages
 	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) ARRCOC_LMMS=$(wildcard $(CURDIR)/$(LMMS)) \
 	    $(BIN)/python -m pytest $(TWO)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# what tests, lint and types need
+packages: $(VENV)/.dev $(TORCHVISION)
 
 # of the system, where it has one
 browser:
@@ -123,7 +126,9 @@ $(TORCHVISION): $(VENV)/.installed
 	touch $@
 
 # lmms-eval asks for CUDA's torch and more; these are enough for its command on a local task. It reaches into filelock, as that was before 4.3.
+# At each start it would read its own 1900 tasks.
 $(LMMS): $(VENV)/.installed
 	$(PIP) --no-deps --upgrade --target $@ lmms-eval==0.7.3 'filelock<4.3' chardet colorama DataProperty loguru lxml mbstrdecoder \
 	    pathvalidate portalocker pytablewriter pytz sacrebleu sqlitedict tabledata tabulate tcolorpy tenacity typepy
+	find $@/lmms_eval/tasks -name '*.yaml' -delete
 	touch $@
