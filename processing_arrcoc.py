@@ -37,9 +37,10 @@ _TOKENIZER_STATE = ("padding", "truncation", "max_length", "stride", "pad_to_mul
 
 @dataclass(frozen=True)
 class _Request:
-    """What one call asks for, image by image."""
+    """What one call asks for: `question` as the caller gave it, or `questions` image by image as the prompt says."""
 
     token_budget: object
+    question: object
     questions: list[str]
     text_kwargs: dict
 
@@ -195,16 +196,14 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             wide = getattr(self.image_processor, "backend", None) == "torchvision"
             images = open_picture(images, data_format, keep_arrays=not rescale, keep_wide=wide)
         questions = []
-        if question is not None and images is not None:
-            questions = given_questions(question, len(make_flat_list_of_images(images)))
-        elif text is not None and images is not None:
+        if question is None and text is not None and images is not None:
             sanitized = bool(kwargs.get("sanitize_control_tokens"))
             questions = questions_of(text, self.image_token, self.question_turn, sanitized)
         text_kwargs = {name: setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
         text_kwargs = {name: value for name, value in text_kwargs.items() if value is not None}
         # A copy for this call carries the request, so that calls from several threads never see each other's.
         call = copy.copy(self)
-        call._request = _Request(token_budget, questions, text_kwargs)
+        call._request = _Request(token_budget, question, questions, text_kwargs)
         return super(ARRCOCProcessor, call).__call__(images=images, text=text, videos=videos, **kwargs)
 
     @functools.wraps(Qwen3VLProcessor.apply_chat_template)
@@ -230,7 +229,10 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         processed = self.image_processor(images, **kwargs)
         data_format = kwargs.get("input_data_format")
         raw = torch.stack([square(picture, self.texture_size, data_format) for picture in pictures])
-        questions = self._request.questions or [""] * len(pictures)
+        asked = self._request
+        questions = asked.questions or [""] * len(pictures)
+        if asked.question is not None:  # read here, where URLs have become pictures and can be counted
+            questions = given_questions(asked.question, len(pictures))
         if len(questions) != len(pictures):  # releases from 5.23 on have said so before
             raise ValueError(
                 f"the text has {len(questions)} image placeholders for {len(pictures)} images; write one for each, and none in a "
@@ -238,7 +240,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             )
         merge = self.image_processor.merge_size
         grids = [(int(h) // merge, int(w) // merge) for _, h, w in processed["image_grid_thw"]]
-        counts = self._token_counts(self._request.token_budget, grids, raw, questions)
+        counts = self._token_counts(asked.token_budget, grids, raw, questions)
         processed.update(self._tokenize_questions(questions))
         processed.update(texture_images=raw, image_token_counts=torch.tensor(counts))
         replacements = [self.replace_image_token(processed, image_idx=index) for index in range(len(pictures))]

@@ -70,10 +70,12 @@ _WHERE = re.compile(
 _AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019")
 _BRACKETS = ("( )", "[ ]")
 _QUOTES = ("\u201c \u201d", "\u201e \u201c", "\u00ab \u00bb", "\u300c \u300d", "\u300e \u300f")
-# By these a short text says more than the name of what it asks for.
+# By these a short text says more than the name of what it asks for: a verb before it ("List all", but "Price list").
 _SAYS_MORE = re.compile(
     r"\d|['\u2019]|\b(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|will|would|has|have|had|"
-    r"tell|give|show|find|list|name|read|count|describe|look|yes|no|of|by|for|in|on|at|from|to|with|and|or|the)\b",
+    r"yes|no|of|by|for|in|on|at|from|to|with|and|or|the|it|this|that)\b|"
+    r"\A(?:tell|give|show|find|list|read|count|describe|look|transcribe|translate|summari[sz]e|explain|extract|identify|compare|"
+    r"caption|convert|analy[sz]e|hello|hi|thanks|thank|name(?= ))\b",
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"\A(?:the|an?)\s+", re.IGNORECASE)
@@ -90,7 +92,7 @@ def _around(pair: str, inside: str, before: str = "", behind: str = "", gap: str
 _MARKS = [
     *(_around(pair, r"[^\n*]", r"(?<![\w*])", r"(?![\w*])") for pair in _AROUND_WORDS),
     *(_around(pair, r"[^\n()\[\]{}<>*+/=^]", r"(?<![\w)\]}^*])", r"(?![\w(\[{^*])") for pair in _BRACKETS),
-    *(_around(pair, ".", gap=r"\s?") for pair in _QUOTES),
+    *(_around(pair, f"[^{pair[0]}{pair[-1]}\n]", gap=r"\s?") for pair in _QUOTES),
 ]
 
 

@@ -437,7 +437,14 @@ def test_that_it_is_in_the_picture_is_no_part_of_the_question(processor, page, s
         ("**net total**:", "What's the net total?"),
         ("price please, shown on the page", "What's the price please?"),
         ("TOTAL", "What's the TOTAL?"),
+        ("First name", "What's the First name?"),
+        ("price list", "What's the price list?"),
         ("Describe.", None),
+        ("Transcribe", None),
+        ("Summarize this", None),
+        ("Extract text", None),
+        ("Thank you", None),
+        ("name colors", None),
         ("total of tea", None),
         ("grand net total", None),
         ("row 5", None),
@@ -526,6 +533,8 @@ def test_blank_lines_cost_no_time(processor):
         ' "',
         "question:\n",
         "options: ",
+        "\u201c",
+        "\u00ab ",
     ):
         said = f"<|im_start|>user\n{IMAGE}what?{blank * 1500}thanks<|im_end|>\n"
         questions_of(said, processor.image_token, "last_user")
@@ -675,6 +684,25 @@ def test_files_urls_and_paths(processor, page, tmp_path):
     assert same(processor(images=tmp_path / "page.png", return_tensors="pt"), wanted)
     assert same(processor(images=str(tmp_path / "page.png"), return_tensors="pt"), wanted)
     assert open_picture("https://example.com/page.png") == "https://example.com/page.png"
+
+
+def test_a_question_may_come_beside_urls(processor, page, monkeypatch):
+    """Which are pictures from `fetch_images` on alone: they can't be counted before."""
+    at = {f"https://example.com/{number}.png": page(64, 48, number) for number in (1, 2)}
+
+    def fetch_images(self, sources):
+        if isinstance(sources, list):
+            return [fetch_images(self, one) for one in sources]
+        return at[sources] if isinstance(sources, str) else sources
+
+    monkeypatch.setattr(type(processor.image_processor), "fetch_images", fetch_images)
+    text = turn("user", IMAGE + IMAGE + "what is the total?")
+    options = {"text": text, "token_budget": 3, "return_tensors": "pt"}
+    for asked in ("tax", ["tax", "date"]):
+        found = processor(images=list(at), question=asked, **options)
+        assert same(found, processor(images=list(at.values()), question=asked, **options))
+    with pytest.raises(ValueError, match="1 texts for 2 images"):
+        processor(images=list(at), question=["tax"], **options)
 
 
 def test_base64_text_is_a_picture(processor, page, tmp_path):
