@@ -4,6 +4,7 @@ import base64
 import binascii
 import inspect
 import os
+import re
 from io import BytesIO
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -18,6 +19,7 @@ _DEEP_MAXIMUM = 65535
 _WIDE = ("float32", "float64", "int32", "int64")  # of arrays: torchvision does not round these to bytes, nor clip them
 _REDUCING_GAP = 2.0  # PIL first reduces by whole numbers a picture of more than twice this many times the target size
 _ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\s]")
 _TURN = Image.Transpose
 # how a picture is turned upright, by its EXIF orientation
 _TURNS = {
@@ -56,6 +58,8 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
         source = source.get("bytes") or source["path"]
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
+        if isinstance(source, str):
+            return _open_path(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _open_file(BytesIO(source), "the picture in bytes")
     if hasattr(source, "read") and not isinstance(source, Image.Image):
@@ -82,13 +86,12 @@ def _open_text(source: str):
     if source.startswith(("http://", "https://")):
         return source
     if source.startswith("file://"):
-        source = url2pathname(urlsplit(source).path)
-    # A path has at most 255 characters between two slashes; base64 of all but the smallest images is longer.
-    if not source.startswith("data:") and (len(source) <= 255 or os.path.exists(source)):
-        if os.path.isfile(source):
-            return _open_file(source, source)
-        if not _is_base64_picture(source):
-            raise FileNotFoundError(f"there is no image file {source!r}; check the path")
+        return _open_path(url2pathname(urlsplit(source).path))
+    # A path has at most 255 characters between two slashes, and mostly a dot, which base64 has not; short texts may be either.
+    longest = max(map(len, source.split("/")))
+    path = len(source) <= 255 or (longest <= 255 and _NO_BASE64.search(source) is not None)
+    if not source.startswith("data:") and (os.path.isfile(source) or (path and not _is_base64_picture(source))):
+        return _open_path(source)
     name = f"the base64 text {source[:20]}..."
     try:
         text = source.partition(",")[2] if source.startswith("data:") else source
@@ -96,6 +99,12 @@ def _open_text(source: str):
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{name} can't be decoded ({error}); pass a path, a URL or the base64 of an image") from error
     return _open_file(BytesIO(content), name)
+
+
+def _open_path(path: str) -> Image.Image:
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"there is no image file {path!r}; check the path")
+    return _open_file(path, path)
 
 
 def _is_base64_picture(text: str) -> bool:

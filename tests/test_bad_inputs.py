@@ -963,6 +963,14 @@ def test_arrays_of_whole_numbers_and_short_base64_are_pictures(processor):
         call(processor, "abcd")
 
 
+def test_a_long_path_without_a_file_is_no_base64(processor, tmp_path):
+    path = tmp_path / "/".join(["a folder of a client"] * 20) / "page.png"
+    assert len(str(path)) > 300
+    for form in (path, str(path), path.as_uri()):
+        with pytest.raises(FileNotFoundError, match=r"there is no image file .*page\.png'; check the path"):
+            call(processor, form)
+
+
 @pytest.mark.parametrize("text", ["what? \ud800", ["what?", "\udfff"]], ids=["one", "a list"])
 def test_half_of_a_character_is_refused(processor, text):
     with pytest.raises(ValueError, match="text holds half of a character"):
