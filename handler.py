@@ -490,16 +490,20 @@ def _resolved(host: str) -> list[str]:
         return []
 
 
+# Protocol assignments (RFC 6890), a network's own NAT64 (RFC 8215), documentation (RFC 9637), segment routing (RFC 9602).
+_NOT_PUBLIC = [ipaddress.ip_network(one) for one in ("192.0.0.0/24", "64:ff9b:1::/48", "3fff::/20", "5f00::/16")]
+
+
 def _on_the_internet(address: str) -> bool:
     """Whether an address is public, and the IPv4 address too that an IPv6 one stands for (compatible, mapped, 6to4, NAT64: RFC
-    6052). What older releases of Python take for public is not: site-local addresses, and a network's own NAT64 (RFC 8215)."""
+    6052). What older releases of Python take for public is not: `_NOT_PUBLIC` and site-local addresses."""
     peer = ipaddress.ip_address(address)
     inner = None
     if peer.version == 6:
-        if peer.is_site_local or peer in ipaddress.ip_network("64:ff9b:1::/48"):
+        if peer.is_site_local:
             return False
         inner = peer.ipv4_mapped or peer.sixtofour
         if any(peer in ipaddress.ip_network(prefix) for prefix in ("::/96", "64:ff9b::/96")):
             inner = ipaddress.IPv4Address(int(peer) % 2**32)
     peer = inner or peer
-    return peer.is_global and not peer.is_multicast
+    return peer.is_global and not peer.is_multicast and not any(peer in network for network in _NOT_PUBLIC)

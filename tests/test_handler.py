@@ -545,6 +545,7 @@ def test_a_bad_call_leaves_the_handler_as_it_was(endpoint, page, expected):
         ("8.8.8.8", True), ("10.0.0.1", False), ("169.254.169.254", False), ("2606:4700::1111", True), ("::1", False),
         ("::ffff:10.0.0.1", False), ("64:ff9b::808:808", True), ("64:ff9b::a00:1", False), ("2002:a00:1::", False),
         ("::10.0.0.1", False), ("64:ff9b:1::a00:1", False), ("fec0::1", False), ("224.0.0.1", False), ("ff0e::1", False),
+        ("192.0.0.192", False), ("::ffff:192.0.0.192", False), ("3fff::1", False), ("5f00::1", False),
     ],
 )  # fmt: skip
 def test_private_addresses_are_seen_through_ipv6(address, public, module):
