@@ -553,11 +553,13 @@ def test_runs_of_older_code_that_took_such_options_go_on(changed, train, tmp_pat
     assert vars(train_allocator.parse(["--out", str(tmp_path), "--resume"])).items() >= changed.items()
 
 
-def test_questions_that_the_base_can_not_read_are_bad(train, base, pages, tmp_path, capsys):
+# of the second each character is six tokens, as the tokenizer takes it apart
+@pytest.mark.parametrize(("word", "share"), [("word ", 1), ("\u0958", 0.2)])
+def test_questions_that_the_base_can_not_read_are_bad(word, share, train, base, pages, tmp_path, capsys):
     most = json.loads((base / "config.json").read_text())["text_config"]["max_position_embeddings"]
     data = shutil.copytree(pages, tmp_path / "long")
     rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
-    rows[1]["question"] = "word " * most
+    rows[1]["question"] = word * int(share * most)
     (data / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     asked = ("--data", data, "--signals", "evidence")
     with pytest.raises(

@@ -31,11 +31,11 @@ class Reader:
         """
         if self.most is None:
             return examples
-        # a character is four tokens at most, one per byte: what is short need not be counted
+        # a character is 12 tokens at most, one per byte of what NFC makes of it: what is short need not be counted
         too_long = {
             number: tokens
             for number, example in enumerate(examples)
-            if len(example.question) + max(map(len, example.answers), default=0) > self.most // 4
+            if len(example.question) + max(map(len, example.answers), default=0) > self.most // 12
             and (tokens := self.tokens(example)) > self.most
         }
         if not too_long:

@@ -19,8 +19,9 @@ class Example:
     """A question about a picture; any of `answers` counts, `evidence` holds the boxes that the answer is read from, `context`
     those of what else has to be seen to know so, such as labels and headers.
 
-    `picture` is an image, a path, or a function that draws or reads one; `image` opens it anew on every access, so that a
-    list of examples holds no pixels. Boxes are in pixels of `image`. `name` is unique within its source.
+    `picture` is an image, a path, or a function that draws or reads one; `image` opens it on every access, so that a list of
+    examples holds no pixels (a function may keep its last pictures: do not draw into them). Boxes are in pixels of `image`.
+    `name` is unique within its source.
     """
 
     picture: Picture
