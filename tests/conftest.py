@@ -1,6 +1,7 @@
 """Fixtures that all tests share: the small checkpoint, random models of other shapes, pictures and inputs."""
 
 import copy
+import math
 import os
 import zlib
 from pathlib import Path
@@ -277,6 +278,7 @@ def report(record_property):
 
     def keep(name: str, value) -> float:
         value = float(torch.as_tensor(value).detach())
+        assert math.isfinite(value), f"{name}: {value}"  # which max() of several would lose
         record_property(f"measured: {name}", value)
         return value
 
