@@ -8,7 +8,6 @@ already are not measured again. The last line of the output is one JSON object w
 
 import argparse
 import json
-import math
 import os
 from collections.abc import Sequence
 from itertools import product
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from arrcoc.configuration_arrcoc import check_encode_ratio
 from benchmarks import growth
 from benchmarks.geometry import DTYPES, GEOMETRIES
 from benchmarks.measure import measure
@@ -55,17 +55,11 @@ def budgets(text: str) -> tuple[float | int | str, ...]:
 
 def encode_ratio(text: str) -> float | str:
     """A share in (0, 1], or `auto`."""
-    if text == "auto":
-        return text
     try:
-        number = float(text)
+        return check_encode_ratio(text if text == "auto" else float(text))
     except ValueError:
-        number = math.nan
-    if not 0 < number <= 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no share of the patches; pass one above 0 and up to 1, or 'auto'"
-        )
-    return number
+        told = f"{text!r} is no share of the cells; pass one above 0 and up to 1, or 'auto'"
+        raise argparse.ArgumentTypeError(told) from None
 
 
 def methods(text: str) -> tuple[str, ...]:

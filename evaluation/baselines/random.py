@@ -10,7 +10,8 @@ from evaluation.baselines.selection import encode, fill, plan_cells
 
 def seed_of(example) -> int:
     """A seed that depends on picture and question alone, so that a result does not depend on its batch or its run."""
-    content = example.image.tobytes() + repr(example.image.size).encode() + example.question.encode()
+    image = example.image
+    content = image.tobytes() + repr(image.size).encode() + example.question.encode()
     return int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
 
 
