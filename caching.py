@@ -190,8 +190,9 @@ def check_same_images(cache, mm_token_type_ids: torch.Tensor) -> None:
     if now != end.images_end:
         raise ValueError(
             f"the images of the cache end after {end.images_end} tokens, those of the prompt after {now}: an image has other "
-            "placeholders than when it was read, as with token_budget='auto', which counts anew for each question. Pass as "
-            "token_budget what it had (image_token_counts of the first call), or start from an empty cache"
+            "placeholders than when it was read, as with token_budget='auto', which counts anew for each question, or padding "
+            "has moved it. Pass as token_budget what it had (image_token_counts of the first call), ask prompts of one length "
+            "together, or start from an empty cache"
         )
 
 

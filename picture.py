@@ -20,6 +20,8 @@ _WIDE = ("float32", "float64", "int32", "int64")  # of arrays: torchvision does 
 _REDUCING_GAP = 2.0  # PIL first reduces by whole numbers a picture of more than twice this many times the target size
 _ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\s]")
+_SECONDS = 60  # without a byte, after which a server is given up
+_LONGEST = 200  # times as long as wide is what Qwen3-VL's image processors take
 _TURN = Image.Transpose
 # how a picture is turned upright, by its EXIF orientation
 _TURNS = {
@@ -34,7 +36,7 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
 
     16-bit pictures are scaled to 8 bits (PIL would clip them to white); CMYK, palette, grey and alpha go through the
     conversion of stock Qwen3-VL, which lays what is transparent on white from transformers 5.21 on. Lists are converted entry
-    by entry; URLs are left to the image processor, as is what is no picture at all.
+    by entry; what is no picture at all is left to the image processor.
 
     Args:
         source: path, URL, base64 string, PIL image, bytes of a file, open file, array or tensor, `{"bytes": ..., "path": ...}` as
@@ -45,11 +47,16 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
 
     Raises:
         FileNotFoundError: a path-like string with no file behind it.
-        ValueError: the file or text is no picture, is damaged, or has no pixels, or an array is no picture.
+        ValueError: the file or text is no picture, is damaged, or has no pixels, an array is no picture, a URL can't be fetched,
+            or an entry of a list is `None`.
     """
     if isinstance(source, (list, tuple)):
         opened: list = []
-        for entry in source:
+        for place, entry in enumerate(source):
+            if entry is None:
+                raise ValueError(
+                    f"entry {place} of images is None; leave it out, or pass [] for a text without a picture"
+                )
             one = open_picture(entry, data_format, keep_arrays, keep_wide)
             batch = isinstance(one, list) and isinstance(entry, (np.ndarray, torch.Tensor))  # may stand beside pictures
             opened += one if batch else [one]
@@ -84,7 +91,7 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
 
 def _open_text(source: str):
     if source.startswith(("http://", "https://")):
-        return source
+        return _open_file(BytesIO(_fetched(source)), f"the picture at {source}")
     if source.startswith("file://"):
         return _open_path(url2pathname(urlsplit(source).path))
     # A path has at most 255 characters between two slashes, and mostly a dot, which base64 has not; short texts may be either.
@@ -99,6 +106,22 @@ def _open_text(source: str):
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{name} can't be decoded ({error}); pass a path, a URL or the base64 of an image") from error
     return _open_file(BytesIO(content), name)
+
+
+def _fetched(url: str) -> bytes:
+    """The bytes at an address: transformers' own `load_image` also decodes them, and turns what is transparent or has 16 bits into
+    black or white."""
+    try:
+        from huggingface_hub.utils import httpx  # the one that the installed release is built on
+    except ImportError:
+        import httpx
+    try:
+        answer = httpx.get(url, follow_redirects=True, timeout=_SECONDS)
+        answer.raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last of a host that is no name
+        told = f"status {answer.status_code}" if isinstance(error, httpx.HTTPStatusError) else str(error) or repr(error)
+        raise ValueError(f"the picture at {url} can't be fetched ({told}); check the address") from error
+    return answer.content
 
 
 def _open_path(path: str) -> Image.Image:
@@ -198,6 +221,26 @@ def _from_deep(image: Image.Image, name: str) -> Image.Image:
             "RGB first"
         )
     return Image.fromarray((values / 257).round().astype(np.uint8)).convert("RGB")
+
+
+def check_sizes(pictures, multiple: int | None) -> None:
+    """Refuses PIL images that can't be cut into cells, by number and size.
+
+    Args:
+        multiple: pixels of a cell's side, where pictures are not resized to whole cells; None where they are.
+
+    Raises:
+        ValueError: a side is no multiple, or one is more than 200 times the other.
+    """
+    for number, picture in enumerate(pictures):
+        size = picture.size if isinstance(picture, Image.Image) else (1, 1)
+        told = f"picture {number} (from 0) is {size[0]} x {size[1]} pixels"
+        if multiple is None and max(size) > _LONGEST * min(size):
+            raise ValueError(f"{told}; one side may be {_LONGEST} times the other at most: crop it, or pad it")
+        if multiple is not None and isinstance(picture, Image.Image) and any(side % multiple for side in size):
+            raise ValueError(
+                f"{told}; with do_resize=False both must be multiples of {multiple}: resize it to such, or leave do_resize out"
+            )
 
 
 def square(image, size: int, data_format: str | None = None) -> torch.Tensor:

@@ -20,7 +20,7 @@ from .arguments import is_empty, refuse_halves, refuse_late, refuse_misspelt_dia
 from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
-from .picture import open_picture, square
+from .picture import check_sizes, open_picture, square
 from .questions import given_questions, questions_of
 from .texture import pixel_canvas
 
@@ -37,10 +37,9 @@ _TOKENIZER_STATE = ("padding", "truncation", "max_length", "stride", "pad_to_mul
 
 @dataclass(frozen=True)
 class _Request:
-    """What one call asks for: `question` as the caller gave it, or `questions` image by image as the prompt says."""
+    """What one call asks for, image by image."""
 
     token_budget: object
-    question: object
     questions: list[str]
     text_kwargs: dict
 
@@ -196,14 +195,16 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             wide = getattr(self.image_processor, "backend", None) == "torchvision"
             images = open_picture(images, data_format, keep_arrays=not rescale, keep_wide=wide)
         questions = []
-        if question is None and text is not None and images is not None:
+        if question is not None and images is not None:
+            questions = given_questions(question, len(make_flat_list_of_images(images)))
+        elif text is not None and images is not None:
             sanitized = bool(kwargs.get("sanitize_control_tokens"))
             questions = questions_of(text, self.image_token, self.question_turn, sanitized)
         text_kwargs = {name: setting(kwargs, "text_kwargs", name, None) for name in _TOKENIZER_STATE}
         text_kwargs = {name: value for name, value in text_kwargs.items() if value is not None}
         # A copy for this call carries the request, so that calls from several threads never see each other's.
         call = copy.copy(self)
-        call._request = _Request(token_budget, question, questions, text_kwargs)
+        call._request = _Request(token_budget, questions, text_kwargs)
         return super(ARRCOCProcessor, call).__call__(images=images, text=text, videos=videos, **kwargs)
 
     @functools.wraps(Qwen3VLProcessor.apply_chat_template)
@@ -226,13 +227,12 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
     def _process_images(self, images, **kwargs):
         pictures = make_flat_list_of_images(images)
+        resized = setting(kwargs, "images_kwargs", "do_resize", self.image_processor.do_resize)
+        check_sizes(pictures, None if resized else self.image_processor.patch_size * self.image_processor.merge_size)
         processed = self.image_processor(images, **kwargs)
         data_format = kwargs.get("input_data_format")
         raw = torch.stack([square(picture, self.texture_size, data_format) for picture in pictures])
-        asked = self._request
-        questions = asked.questions or [""] * len(pictures)
-        if asked.question is not None:  # read here, where URLs have become pictures and can be counted
-            questions = given_questions(asked.question, len(pictures))
+        questions = self._request.questions or [""] * len(pictures)
         if len(questions) != len(pictures):  # releases from 5.23 on have said so before
             raise ValueError(
                 f"the text has {len(questions)} image placeholders for {len(pictures)} images; write one for each, and none in a "
@@ -240,7 +240,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             )
         merge = self.image_processor.merge_size
         grids = [(int(h) // merge, int(w) // merge) for _, h, w in processed["image_grid_thw"]]
-        counts = self._token_counts(asked.token_budget, grids, raw, questions)
+        counts = self._token_counts(self._request.token_budget, grids, raw, questions)
         processed.update(self._tokenize_questions(questions))
         processed.update(texture_images=raw, image_token_counts=torch.tensor(counts))
         replacements = [self.replace_image_token(processed, image_idx=index) for index in range(len(pictures))]

@@ -9,7 +9,7 @@ _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by t
 # What says after a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 _INSTRUCTION = re.compile(
     r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:please\s+)?(?:try\s+to\s+)?"
-    r"(?:answer|respond|reply|keep|think|be|say|thanks|thank\s+you|no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|"
+    r"(?:answer|respond|reply|keep|think|reason|be|say|select|choose|pick|write|put|enclose|wrap|thanks|thank\s+you|no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|"
     r"(?P<gives>give|only|just|output|return|provide))\b",
     re.IGNORECASE,
 )
@@ -19,9 +19,9 @@ _HOW = frozenset((
     "most", "a", "an", "the", "this", "my", "your", "it", "and", "or", "without", "any", "no", "yes", "json", "format",
     "single", "one", "two", "few", "word", "words", "phrase", "phrases", "sentence", "sentences", "option", "options",
     "from", "given", "provided", "choice", "choices", "question", "following", "explanation", "explanations", "else",
-    "nothing", "possible", "you", "can", "output", "return", "provide", "think", "let", "s", "try", "to", "if", "be",
-    "thanks", "thank", "lowercase", "uppercase", "english", "french", "german", "spanish", "italian", "portuguese", "chinese",
-    "japanese", "korean",
+    "nothing", "possible", "select", "choose", "pick", "write", "put", "enclose", "wrap", "within", "inside", "tags", "then",
+    "you", "can", "output", "return", "provide", "think", "let", "s", "try", "to", "if", "be", "thanks", "thank", "lowercase",
+    "uppercase", "english", "french", "german", "spanish", "italian", "portuguese", "chinese", "japanese", "korean",
 ))  # fmt: skip
 # What may stand before it, "If the answer is not on the page, say 'unanswerable'", and what is said then.
 _WHEN = _HOW | frozenset((
@@ -29,10 +29,12 @@ _WHEN = _HOW | frozenset((
     "present", "visible", "shown", "found", "find", "cannot", "answered", "unanswerable", "answerable", "impossible", "on",
     "image", "picture", "page", "document", "n", "na", "none", "unknown", "unsure", "sure", "don", "do", "know", "i", "say",
 ))  # fmt: skip
-# "a number" is a form, "the number" may be what is asked for
-_ONE = re.compile(
-    "\\b(?:an?|one|single|word or|phrase or) (?:number|digit|letter|value)s?\\b"
-    "|\\boption(?:['\u2019]s)? letters?\\b|\\bstep by step\\b"
+# The same by more than a word: "a number" is a form, "the number" may be what is asked for.
+_HOW_PHRASES = re.compile(
+    "\\b(?:an?|one|single|word or|phrase or) (?:number|digit|letter|value)s?\\b|\\boption(?:['\u2019]s)? letters?\\b"
+    r"|\b(?:letter|number) of (?:the|your) (?:(?:correct|right|best|chosen) )?(?:option|answer|choice)\b"
+    r"|\b(?:correct|right|best|final) (?:option|answer|choice)s?\b|\b(?:options|choices) (?:above|below)\b"
+    r"|\b(?:reason )?step by step\b|\bthe (?:thinking|reasoning) process\b|\banswer: ?\W?\w\b|<[^<>\n]{0,20}>|\\boxed\b"
 )
 # What is to be given is a form of answer, and nothing that a page may show, such as its words.
 _FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|no|yes|json)\b")
@@ -75,7 +77,7 @@ _SAYS_MORE = re.compile(
     r"\d|['\u2019]|\b(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|will|would|has|have|had|"
     r"yes|no|of|by|for|in|on|at|from|to|with|and|or|the|it|this|that)\b|"
     r"\A(?:tell|give|show|find|list|read|count|describe|look|transcribe|translate|summari[sz]e|explain|extract|identify|compare|"
-    r"caption|convert|analy[sz]e|hello|hi|thanks|thank|name(?= ))\b",
+    r"ocr|continue|solve|caption|convert|analy[sz]e|hello|hi|thanks|thank|name(?= ))\b",
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"\A(?:the|an?)\s+", re.IGNORECASE)
@@ -242,4 +244,4 @@ def _instructs(text: str) -> bool:
         return False
     if begun["gives"] and (not _FORM.search(said) or _SHOWN.search(said)):
         return False
-    return (_WHEN if begun["condition"] else _HOW).issuperset(_WORD.findall(_ONE.sub("", said)))
+    return (_WHEN if begun["condition"] else _HOW).issuperset(_WORD.findall(_HOW_PHRASES.sub("", said)))

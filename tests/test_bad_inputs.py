@@ -255,8 +255,21 @@ def test_strip_of_200_to_1(processor, model, size):
     for budget in (1, 7, 124, "full"):
         answer(processor, model, Image.new("RGB", size, "white"), token_budget=budget)
     longer = tuple(side + 10 if side == 2000 else side for side in size)
-    with pytest.raises(ValueError, match="aspect ratio must be smaller than 200, got 201"):
+    with pytest.raises(ValueError, match=f"picture 0 .* {longer[0]} x {longer[1]} pixels; one side may be 200 times"):
         call(processor, Image.new("RGB", longer))
+
+
+def test_a_picture_that_is_not_resized_has_whole_cells(processor, page):
+    given = {"do_resize": False, "token_budget": "full"}
+    assert call(processor, page(), **given)["image_token_counts"].tolist() == [48]
+    odd = [page(), Image.new("RGB", (100, 64))]
+    with pytest.raises(ValueError, match=r"picture 1 .* 100 x 64 pixels; with do_resize=False both must be .* of 16"):
+        call(processor, odd, [PROMPT] * 2, padding=True, images_kwargs={"do_resize": False})
+
+
+def test_no_picture_among_several_is_told(processor, page):
+    with pytest.raises(ValueError, match=r"entry 1 of images is None; leave it out, or pass \[\]"):
+        call(processor, [page(), None], [PROMPT, "hi"], padding=True)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 1), (1, 150), (3, 40), (17, 3)])

@@ -2,11 +2,13 @@
 
 import base64
 import copy
+import functools
 import json
 import re
 import sys
 import threading
 import time
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -235,6 +237,24 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("What is the total?\nLet's think step by step.", "What is the total?"),
         ("What is the total? Only the answer, please.", "What is the total?"),
         ("What is the total?\nBe concise.", "What is the total?"),
+        ("What is the total?\nPlease select the correct answer from the options above.", "What is the total?"),
+        ("What is the total? Write your answer in <answer></answer> tags.", "What is the total?"),
+        (
+            "What is the total? Output the thinking process in <think> </think> and final answer in <answer> </answer> tags.",
+            "What is the total?",
+        ),
+        (
+            "What is the total? Please reason step by step, and put your final answer within \\boxed{}.",
+            "What is the total?",
+        ),
+        ("What is the total? Please answer in the format 'Answer: X'.", "What is the total?"),
+        (
+            "What is the total?\nPlease answer directly with only the letter of the correct option and nothing else.",
+            "What is the total?",
+        ),
+        ("Which row is it?\nWrite the number above the total.", None),
+        ("Is it open? Answer with the reason.", None),
+        ("Is it there? Put the date, too.", None),
         ("Q: What is the total?\nA:", "What is the total?"),
         ("**Question:** What is the total?\nAnswer:", "What is the total?"),
         (
@@ -683,26 +703,50 @@ def test_files_urls_and_paths(processor, page, tmp_path):
     wanted = processor(images=page(), return_tensors="pt")
     assert same(processor(images=tmp_path / "page.png", return_tensors="pt"), wanted)
     assert same(processor(images=str(tmp_path / "page.png"), return_tensors="pt"), wanted)
-    assert open_picture("https://example.com/page.png") == "https://example.com/page.png"
 
 
-def test_a_question_may_come_beside_urls(processor, page, monkeypatch):
-    """Which are pictures from `fetch_images` on alone: they can't be counted before."""
-    at = {f"https://example.com/{number}.png": page(64, 48, number) for number in (1, 2)}
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *unused):
+        pass
 
-    def fetch_images(self, sources):
-        if isinstance(sources, list):
-            return [fetch_images(self, one) for one in sources]
-        return at[sources] if isinstance(sources, str) else sources
 
-    monkeypatch.setattr(type(processor.image_processor), "fetch_images", fetch_images)
-    text = turn("user", IMAGE + IMAGE + "what is the total?")
-    options = {"text": text, "token_budget": 3, "return_tensors": "pt"}
-    for asked in ("tax", ["tax", "date"]):
-        found = processor(images=list(at), question=asked, **options)
-        assert same(found, processor(images=list(at.values()), question=asked, **options))
-    with pytest.raises(ValueError, match="1 texts for 2 images"):
-        processor(images=list(at), question=["tax"], **options)
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """The address of a server of the files in `tmp_path`."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_picture_at_a_url_is_the_one_of_the_file(processor, page, chat, tmp_path, served):
+    """transformers' own `load_image` would make a transparent page black, and one of 16 bits white."""
+    ink = page().convert("L").point(lambda value: 255 - value)
+    clear = Image.new("RGBA", ink.size, (0, 0, 0, 0))
+    clear.putalpha(ink)
+    clear.save(tmp_path / "clear.png")
+    Image.fromarray(np.array(page().convert("L")).astype(np.uint16) * 200).save(tmp_path / "deep.png")
+    for name in ("clear.png", "deep.png"):
+        wanted = processor(images=tmp_path / name, return_tensors="pt")
+        assert wanted["texture_images"].float().std() > 1
+        assert same(processor(images=f"{served}/{name}", return_tensors="pt"), wanted)
+    options = {"tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    options["processor_kwargs"] = {"token_budget": 3, "question": ["tax"]}
+    prompts = [processor.apply_chat_template(chat([f"{where}/deep.png"]), **options) for where in (served, tmp_path)]
+    assert same(*prompts)
+
+
+def test_a_url_without_a_picture_is_told(processor, tmp_path, served):
+    (tmp_path / "page.html").write_text("<html>")
+    for path, says in (("none.png", "can't be fetched .*404"), ("page.html", "is not a picture that PIL reads")):
+        with pytest.raises(ValueError, match=f"the picture at {served}/{path} {says}"):
+            processor(images=[f"{served}/{path}"], return_tensors="pt")
+    with pytest.raises(
+        ValueError, match=r"the picture at http://127\.0\.0\.1:1/x\.png can't be fetched .*check the address"
+    ):
+        open_picture("http://127.0.0.1:1/x.png")
 
 
 def test_base64_text_is_a_picture(processor, page, tmp_path):

@@ -10,7 +10,8 @@ from transformers.dynamic_module_utils import get_imports, get_relative_imports
 from arrcoc.upload import CODE_FILES
 
 ROOT = Path(__file__).resolve().parents[1]
-THIRD_PARTY = {"torch", "transformers", "huggingface_hub", "numpy", "PIL", "packaging", "safetensors"}
+# httpx of a huggingface_hub below 2, which has its own
+THIRD_PARTY = {"torch", "transformers", "huggingface_hub", "httpx", "numpy", "PIL", "packaging", "safetensors"}
 # Pure tensor code; the one exception is the picture of an allocation, loaded when it is asked for.
 TORCH_ALONE = (
     "texture.py",
