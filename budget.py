@@ -13,8 +13,10 @@ ALLOWED = f"{ONE_BUDGET}, None for the processor's default, or a list of these w
 
 # Words by which a question asks for more than one place of the image.
 _BROAD = re.compile(
-    r"\b(all|every|each|any|anything|anyone|anybody|list|count|how many|number of(?! the\b)|describe|summari[sz]e|overview|"
-    r"compare|differs?|differences?|different|more|fewer|transcribe|average)\b",
+    r"\b(all|every|each|any|anything|anyone|anybody|everything|everyone|everybody|list|count|how many|number of(?! the\b)|"
+    r"describe|explain|summari[sz]e|overview|compare|differs?|differences?|different|more|fewer|average|transcribe|ocr|markdown|"
+    r"(?:extract|read)(?: out)? (?:(?:the|this|its) )?(?:(?:whole|full) )?(?:text|page|document|image|picture|contents?)|"
+    r"(?:do|can) you see|what(?:['\u2019]s| is) (?:in|on) (?:the|this) (?:image|picture|photo|page|screen|screenshot)(?=\W*\Z))\b",
     re.IGNORECASE,
 )
 # Tokens per informative cell: a question about one place needs a part of them, any other question all.

@@ -151,6 +151,26 @@ def test_auto_gives_a_broad_question_no_fewer_tokens(seed):
     assert auto_token_budget(information, BROAD) == auto_token_budget(information, "")
 
 
+@pytest.mark.parametrize(
+    ("question", "broad"),
+    [
+        ("Read everything", True),
+        ("OCR", True),
+        ("Extract the text", True),
+        ("Read this page.", True),
+        ("Convert this page to markdown", True),
+        ("Explain this chart", True),
+        ("What do you see?", True),
+        ("What's in this picture?", True),
+        ("Extract the total", False),
+        ("Read the date of the letter", False),
+        ("What is on the page number 3 sign?", False),
+    ],
+)
+def test_what_asks_for_the_whole_page_is_broad(question, broad):
+    assert auto_token_budget(torch.full((1, 200), 0.5), question) == (256 if broad else 100)
+
+
 def test_words_that_ask_for_much_are_whole_words():
     information = torch.full((1, 200), 0.5)
     assert auto_token_budget(information, "How Many lines?") == 256
