@@ -116,9 +116,9 @@ $(VENV)/.train: $(VENV)/.installed
 	$(PIP) -e '.[train,eval]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.train
-	$(PIP) -e '.[dev,quant]'
-	touch $@
+$(VENV)/.dev: $(VENV)/.installed
+	$(PIP) -e '.[train,eval,dev,quant]'
+	touch $(VENV)/.train $@
 
 # Video needs torchvision, which has no CPU build for this torch; its wheel without dependencies is enough for the tests.
 $(TORCHVISION): $(VENV)/.installed
