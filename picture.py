@@ -233,11 +233,12 @@ def check_sizes(pictures, multiple: int | None) -> None:
         ValueError: a side is no multiple, or one is more than 200 times the other.
     """
     for number, picture in enumerate(pictures):
-        size = picture.size if isinstance(picture, Image.Image) else (1, 1)
-        told = f"picture {number} (from 0) is {size[0]} x {size[1]} pixels"
-        if multiple is None and max(size) > _LONGEST * min(size):
+        if not isinstance(picture, Image.Image):
+            continue
+        told = f"picture {number} (from 0) is {picture.width} x {picture.height} pixels"
+        if multiple is None and max(picture.size) > _LONGEST * min(picture.size):
             raise ValueError(f"{told}; one side may be {_LONGEST} times the other at most: crop it, or pad it")
-        if multiple is not None and isinstance(picture, Image.Image) and any(side % multiple for side in size):
+        if multiple is not None and any(side % multiple for side in picture.size):
             raise ValueError(
                 f"{told}; with do_resize=False both must be multiples of {multiple}: resize it to such, or leave do_resize out"
             )

@@ -9,7 +9,8 @@ _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by t
 # What says after a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 _INSTRUCTION = re.compile(
     r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:please\s+)?(?:try\s+to\s+)?"
-    r"(?:answer|respond|reply|keep|think|reason|be|say|select|choose|pick|write|put|enclose|wrap|thanks|thank\s+you|no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|"
+    r"(?:answer|respond|reply|keep|think|reason|be|say|select|choose|pick|write|put|enclose|wrap|thanks|thank\s+you|"
+    r"no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|"
     r"(?P<gives>give|only|just|output|return|provide))\b",
     re.IGNORECASE,
 )
