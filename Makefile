@@ -8,6 +8,7 @@ TWO := -n 2 --dist worksteal
 TORCH := torch==2.13.0
 TORCHVISION := .torchvision/0.28.0
 LMMS := .lmms/0.7.3
+QUANT := .quant
 
 HAS_BROWSER := which chromium chromium-browser google-chrome | grep -q .
 
@@ -35,14 +36,14 @@ app: $(VENV)/.app
 # with lmms-eval's own command, too, where `make lmms` has set it up
 test: packages
 	OMP_NUM_THREADS=1 ARRCOC_TORCHVISION=$(CURDIR)/$(TORCHVISION) ARRCOC_LMMS=$(wildcard $(CURDIR)/$(LMMS)) \
-	    $(BIN)/python -m pytest $(TWO)
+	    ARRCOC_QUANT=$(CURDIR)/$(QUANT) $(BIN)/python -m pytest $(TWO)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 # what tests, lint and types need
-packages: $(VENV)/.dev $(TORCHVISION)
+packages: $(VENV)/.dev $(TORCHVISION) $(QUANT)
 
 # of the system, where it has one
 browser:
@@ -62,8 +63,8 @@ lmms: $(LMMS)
 lmms-test: $(VENV)/.dev $(LMMS)
 	OMP_NUM_THREADS=1 ARRCOC_LMMS=$(CURDIR)/$(LMMS) $(BIN)/python -m pytest tests/test_lmms.py
 
-matrix: $(VENV)/.dev
-	$(BIN)/python dev/matrix.py
+matrix: $(VENV)/.dev $(QUANT)
+	ARRCOC_QUANT=$(CURDIR)/$(QUANT) $(BIN)/python dev/matrix.py
 
 # transformers' own tests of Qwen3-VL on our class; downloads the sdist of the installed release
 upstream: $(VENV)/.dev
@@ -99,7 +100,7 @@ benchmark: $(VENV)/.train
 	$(BIN)/python -m benchmarks.prefill --geometry $(call quoted,$(GEOMETRY)) --growth --out $(call quoted,results/prefill_$(GEOMETRY))
 
 clean:
-	rm -rf $(VENV) .torchvision .lmms .matrix build staged demo/out
+	rm -rf $(VENV) .torchvision .lmms .quant .matrix build staged demo/out
 
 # The CPU build of torch comes first: a looser requirement would bring several GB of CUDA. MAKE_TORCH=torch for a GPU.
 $(VENV)/.installed: pyproject.toml
@@ -117,12 +118,18 @@ $(VENV)/.train: $(VENV)/.installed
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(PIP) -e '.[train,eval,dev,quant]'
+	$(PIP) -e '.[train,eval,dev]'
 	touch $(VENV)/.train $@
 
 # Video needs torchvision, which has no CPU build for this torch; its wheel without dependencies is enough for the tests.
 $(TORCHVISION): $(VENV)/.installed
 	$(PIP) --no-deps --upgrade --target $@ torchvision==0.28.0
+	touch $@
+
+# Of the extra `quant`, apart from the other packages: transformers imports torchao wherever it is installed, and each of some
+# forty processes that tests start would wait two seconds for it.
+$(QUANT): $(VENV)/.installed
+	$(PIP) --no-deps --upgrade --target $@ 'bitsandbytes>=0.48' 'torchao>=0.15'
 	touch $@
 
 # lmms-eval asks for CUDA's torch and more; these are enough for its command on a local task. It reaches into filelock, as that was before 4.3.

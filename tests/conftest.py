@@ -3,8 +3,12 @@
 import copy
 import math
 import os
+import sys
 import zlib
 from pathlib import Path
+
+if os.environ.get("ARRCOC_QUANT"):  # before transformers, which asks once for what is installed
+    sys.path.append(os.environ["ARRCOC_QUANT"])
 
 import pytest
 import torch

@@ -48,6 +48,7 @@ def test_the_seed_draws_the_pages(tmp_path, monkeypatch):
 
 
 def test_what_can_not_be_drawn_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(browser_pages, "_PAGES_TRIED", 10)
     with pytest.raises(SystemExit, match="pass a larger --size"):
         draw(monkeypatch, tmp_path / "pages", "--pages", "1", "--size", "32", "48")
     (tmp_path / "kept.txt").write_text("mine")

@@ -12,23 +12,35 @@ from tests.small_archive import archive_files, tar_of
 from training.data import by_picture, load_examples
 
 
-def draw(tmp_path, monkeypatch, name: str):
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """A folder with drawable tables; skips where there is no browser."""
     try:
         with open_browser():
             pass
     except RuntimeError as error:
         pytest.skip(str(error))
-    out = tmp_path / name
-    tables = tmp_path / "tables.tgz"
-    folder = tmp_path if tables.exists() else tar_of(tmp_path, archive_files(40))
-    arguments = ["--tables", str(folder), "--out", str(out), "--pages", "10", "--size", "192", "256", "--seed", "4"]
-    monkeypatch.setattr(sys, "argv", ["browser_training", *arguments])
-    browser_training.main()
+    return tar_of(tmp_path_factory.mktemp("tables"), archive_files(40))
+
+
+def draw(tables, out):
+    arguments = ["--tables", str(tables), "--out", str(out), "--pages", "10", "--size", "192", "256", "--seed", "4"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["browser_training", *arguments])
+        browser_training.main()
     return load_examples(str(out), "train")
 
 
-def test_what_is_marked_is_ink_and_a_seed_draws_the_same(tmp_path, monkeypatch, capsys):
-    examples, again = (draw(tmp_path, monkeypatch, name) for name in ("pages", "again"))
+@pytest.fixture(scope="module")
+def drawn(tables, tmp_path_factory):
+    """The folder of ten pages, and what is asked of them."""
+    out = tmp_path_factory.mktemp("drawn") / "pages"
+    return out, draw(tables, out)
+
+
+def test_what_is_marked_is_ink_and_a_seed_draws_the_same(tables, drawn, tmp_path, capsys):
+    out, examples = drawn
+    again = draw(tables, tmp_path / "again")
     pages = by_picture(examples)
     assert capsys.readouterr().out.startswith(f"{len(examples)} questions about 10 pages")
     assert len(pages) == 10
@@ -43,7 +55,7 @@ def test_what_is_marked_is_ink_and_a_seed_draws_the_same(tmp_path, monkeypatch, 
             assert np.ptp(grey[int(top) : int(bottom), int(left) : int(right)]) > 40
     assert [(a.question, a.evidence) for a in again] == [(b.question, b.evidence) for b in examples]
     with pytest.raises(SystemExit):
-        draw(tmp_path, monkeypatch, "pages")
+        draw(tables, out)
 
 
 @pytest.mark.parametrize(("percent", "least", "most"), [(0, 0, 0), (50, 60, 110), (100, 150, 200)])
@@ -54,8 +66,8 @@ def test_a_share_of_the_questions_has_small_words(percent, least, most):
     assert all(one == {**line, "file_name": "0.png", "question": one["question"]} for one in lines)
 
 
-def test_look_ups_name_what_is_marked_as_context(tmp_path, monkeypatch):
-    looked_up = [one for one in draw(tmp_path, monkeypatch, "pages") if one.family == "table_lookup"]
+def test_look_ups_name_what_is_marked_as_context(drawn):
+    looked_up = [one for one in drawn[1] if one.family == "table_lookup"]
     assert looked_up
     for one in looked_up:  # the value that names the row, and two headers
         assert len(one.context) >= 3
