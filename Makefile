@@ -42,7 +42,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# what tests, lint and types need
+# all that tests need, and lint and types with them
 packages: $(VENV)/.dev $(TORCHVISION) $(QUANT)
 
 # of the system, where it has one
@@ -126,14 +126,14 @@ $(TORCHVISION): $(VENV)/.installed
 	$(PIP) --no-deps --upgrade --target $@ torchvision==0.28.0
 	touch $@
 
-# Of the extra `quant`, apart from the other packages: transformers imports torchao wherever it is installed, and each of some
-# forty processes that tests start would wait two seconds for it.
+# The extra `quant`, apart from the other packages: transformers imports torchao wherever it is installed, and all processes that
+# tests start would wait for it (dev/LOG.md).
 $(QUANT): $(VENV)/.installed
 	$(PIP) --no-deps --upgrade --target $@ 'bitsandbytes>=0.48' 'torchao>=0.15'
 	touch $@
 
 # lmms-eval asks for CUDA's torch and more; these are enough for its command on a local task. It reaches into filelock, as that was before 4.3.
-# At each start it would read its own 1900 tasks.
+# At each start it would read all of its own tasks.
 $(LMMS): $(VENV)/.installed
 	$(PIP) --no-deps --upgrade --target $@ lmms-eval==0.7.3 'filelock<4.3' chardet colorama DataProperty loguru lxml mbstrdecoder \
 	    pathvalidate portalocker pytablewriter pytz sacrebleu sqlitedict tabledata tabulate tcolorpy tenacity typepy

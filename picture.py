@@ -21,7 +21,7 @@ _REDUCING_GAP = 2.0  # PIL first reduces by whole numbers a picture of more than
 _ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\s]")
 _SECONDS = 60  # without a byte, after which a server is given up
-_LONGEST = 200  # times as long as wide is what Qwen3-VL's image processors take
+MAX_ASPECT = 200  # times as long as wide is what Qwen3-VL's image processors take
 _TURN = Image.Transpose
 # how a picture is turned upright, by its EXIF orientation
 _TURNS = {
@@ -236,8 +236,8 @@ def check_sizes(pictures, multiple: int | None) -> None:
         if not isinstance(picture, Image.Image):
             continue
         told = f"picture {number} (from 0) is {picture.width} x {picture.height} pixels"
-        if multiple is None and max(picture.size) > _LONGEST * min(picture.size):
-            raise ValueError(f"{told}; one side may be {_LONGEST} times the other at most: crop it, or pad it")
+        if multiple is None and max(picture.size) > MAX_ASPECT * min(picture.size):
+            raise ValueError(f"{told}; one side may be {MAX_ASPECT} times the other at most: crop it, or pad it")
         if multiple is not None and any(side % multiple for side in picture.size):
             raise ValueError(
                 f"{told}; with do_resize=False both must be multiples of {multiple}: resize it to such, or leave do_resize out"

@@ -227,7 +227,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
     def _process_images(self, images, **kwargs):
         pictures = make_flat_list_of_images(images)
-        resized = setting(kwargs, "images_kwargs", "do_resize", self.image_processor.do_resize)
+        resized = kwargs.get("do_resize", self.image_processor.do_resize)
         check_sizes(pictures, None if resized else self.image_processor.patch_size * self.image_processor.merge_size)
         processed = self.image_processor(images, **kwargs)
         data_format = kwargs.get("input_data_format")

@@ -9,9 +9,8 @@ _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by t
 # What says after a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 _INSTRUCTION = re.compile(
     r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:please\s+)?(?:try\s+to\s+)?"
-    r"(?:answer|respond|reply|keep|think|reason|be|say|select|choose|pick|write|put|enclose|wrap|thanks|thank\s+you|"
-    r"no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|"
-    r"(?P<gives>give|only|just|output|return|provide))\b",
+    r"(?:answer|respond|reply|keep|think|reason|be|say|thanks|thank\s+you|no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|"
+    r"(?P<gives>give|only|just|output|return|provide|select|choose|pick|write|put|enclose|wrap))\b",
     re.IGNORECASE,
 )
 _HOW = frozenset((
@@ -243,6 +242,7 @@ def _instructs(text: str) -> bool:
     begun, said = _INSTRUCTION.match(text), text.lower()
     if begun is None or any(end in text for end in _ENDS):
         return False
-    if begun["gives"] and (not _FORM.search(said) or _SHOWN.search(said)):
+    plain, phrases = _HOW_PHRASES.subn("", said)
+    if begun["gives"] and (not (phrases or _FORM.search(said)) or _SHOWN.search(plain)):
         return False
-    return (_WHEN if begun["condition"] else _HOW).issuperset(_WORD.findall(_HOW_PHRASES.sub("", said)))
+    return (_WHEN if begun["condition"] else _HOW).issuperset(_WORD.findall(plain))

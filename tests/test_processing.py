@@ -255,6 +255,9 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("Which row is it?\nWrite the number above the total.", None),
         ("Is it open? Answer with the reason.", None),
         ("Is it there? Put the date, too.", None),
+        ("What colour is it? Choose the best option.", "What colour is it?"),
+        ("Can you read this? Write the words.", None),
+        ("Is this a menu? Choose the options.", None),
         ("Q: What is the total?\nA:", "What is the total?"),
         ("**Question:** What is the total?\nAnswer:", "What is the total?"),
         (

@@ -3,6 +3,7 @@
 from PIL import Image
 from transformers import BatchFeature
 
+from arrcoc.picture import MAX_ASPECT
 from evaluation.baselines.interface import (
     BudgetTooSmall,
     Prepared,
@@ -16,8 +17,6 @@ from evaluation.baselines.interface import (
 
 # Halvings of the interval in which the largest size within the budget is looked for.
 STEPS = 8
-# Qwen-VL's processors refuse longer strips.
-MAX_ASPECT = 200
 PREPARES = ("small_prompt",)
 
 

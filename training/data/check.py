@@ -14,12 +14,11 @@ from pathlib import Path
 
 from PIL import Image
 
-from arrcoc.picture import open_picture
+from arrcoc.picture import MAX_ASPECT, open_picture
 
 LISTED = 5  # problems of one kind that a report spells out
 REQUIRED = ("question", "answers")
 OPTIONAL = ("evidence", "context", "family")
-MAX_ASPECT = 200  # Qwen-VL's processors refuse longer strips
 _MARK = re.compile(r"<\|[a-z0-9_]+\|>")  # how the tokenizer writes tokens that no text should hold
 _MARKS = {  # those of Qwen-VL's prompts
     "<|image_pad|>": "stands for a picture",
