@@ -9,6 +9,7 @@ TORCH := torch==2.13.0
 TORCHVISION := .torchvision/0.28.0
 LMMS := .lmms/0.7.3
 QUANT := .quant
+APP := .app
 
 HAS_BROWSER := which chromium chromium-browser google-chrome | grep -q .
 
@@ -30,8 +31,8 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image $(call quoted,$(IMAGE)) $(if $(QUESTION),--question $(call quoted,$(QUESTION))) \
 	    --budget $(call quoted,$(BUDGET)) --model $(call quoted,$(MODEL))
 
-app: $(VENV)/.app
-	$(BIN)/python -m demo.app --model $(call quoted,$(MODEL))
+app: $(APP)/.installed
+	$(APP)/bin/python -m demo.app --model $(call quoted,$(MODEL))
 
 # with lmms-eval's own command, too, where `make lmms` has set it up
 test: packages
@@ -49,11 +50,10 @@ packages: $(VENV)/.dev $(TORCHVISION) $(QUANT)
 browser:
 	$(HAS_BROWSER) || apt-get install -y -qq chromium > /dev/null 2>&1 || true
 
-app-test: browser $(VENV)/.app $(VENV)/.dev
-	$(PIP) 'playwright>=1.50'
-	$(HAS_BROWSER) || $(BIN)/playwright install --with-deps chromium \
+app-test: browser $(APP)/.tested $(VENV)/.dev
+	$(HAS_BROWSER) || $(APP)/bin/playwright install --with-deps chromium \
 	    || echo 'no browser to be had: its tests are skipped'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py tests/test_browser_training.py
+	OMP_NUM_THREADS=1 $(APP)/bin/python -m pytest tests/test_app_page.py tests/test_browser_tables.py tests/test_browser_pages.py tests/test_browser_training.py
 
 docs-test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
@@ -100,7 +100,7 @@ benchmark: $(VENV)/.train
 	$(BIN)/python -m benchmarks.prefill --geometry $(call quoted,$(GEOMETRY)) --growth --out $(call quoted,results/prefill_$(GEOMETRY))
 
 clean:
-	rm -rf $(VENV) .torchvision .lmms .quant .matrix build staged demo/out
+	rm -rf $(VENV) .torchvision .lmms .quant .app .matrix build staged demo/out
 
 # The CPU build of torch comes first: a looser requirement would bring several GB of CUDA. MAKE_TORCH=torch for a GPU.
 $(VENV)/.installed: pyproject.toml
@@ -109,16 +109,25 @@ $(VENV)/.installed: pyproject.toml
 	$(PIP) -e '.[demo]'
 	touch $@
 
-$(VENV)/.app: $(VENV)/.installed
-	$(PIP) -e '.[app]'
+# Gradio asks for an older pillow than the rest runs with: an environment that sees the other's packages and holds what differs.
+$(APP)/.installed: $(VENV)/.installed
+	python3 -m venv $(APP)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	    > "$$($(APP)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	$(APP)/bin/pip install --quiet --no-compile 'arrcoc[app]'
 	touch $@
 
+$(APP)/.tested: $(APP)/.installed
+	$(APP)/bin/pip install --quiet --no-compile 'playwright>=1.50'
+	touch $@
+
+# `arrcoc[...]` is what stands there already, editable, and is not built once more
 $(VENV)/.train: $(VENV)/.installed
-	$(PIP) -e '.[train,eval]'
+	$(PIP) 'arrcoc[train,eval]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(PIP) -e '.[train,eval,dev]'
+	$(PIP) 'arrcoc[train,eval,dev]'
 	touch $(VENV)/.train $@
 
 # Video needs torchvision, which has no CPU build for this torch; its wheel without dependencies is enough for the tests.

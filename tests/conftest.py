@@ -1,6 +1,7 @@
 """Fixtures that all tests share: the small checkpoint, random models of other shapes, pictures and inputs."""
 
 import copy
+import gc
 import math
 import os
 import sys
@@ -287,6 +288,12 @@ def report(record_property):
         return value
 
     return keep
+
+
+def pytest_collection_finish():
+    """What was imported stays until the end: the collector need not walk through it again and again, a tenth of all time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):
