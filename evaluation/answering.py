@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from evaluation.baselines import Prepared
-from evaluation.loading import Facts
+from evaluation.facts import Facts
 from evaluation.metrics import evidence_recall
 from training.data import evidence_weight
 

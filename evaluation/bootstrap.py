@@ -15,7 +15,7 @@ def resampled_means(values: np.ndarray, clusters, resamples: int = RESAMPLES, se
 
     Args:
         values: (questions, columns).
-        clusters: (questions,), the cluster of each question, as text or number: `evaluation.loading.Facts.group`.
+        clusters: (questions,), the cluster of each question, as text or number: `evaluation.facts.Facts.group`.
 
     Raises:
         ValueError: there are no questions, or not one cluster per question.

@@ -5,9 +5,7 @@ import difflib
 import hashlib
 import importlib
 import os
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,10 +14,9 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation import baselines
-from evaluation.budgets import parse_budgets, tokens_for
+from evaluation.budgets import parse_budgets
 from evaluation.dials import parse_dials
-from evaluation.records import picture_fingerprint
-from training.data import Examples, load_examples, split_read
+from training.data import load_examples, split_read
 
 OURS = ("arrcoc_qwen3_vl", "qwen3_vl")  # model types that our class loads
 DTYPES = ("float32", "bfloat16", "float16")
@@ -158,9 +155,15 @@ def load_model(parser: argparse.ArgumentParser, options: argparse.Namespace):
         model = model.to(options.device).eval()
     except StrictDataclassError as error:
         parser.error(f"--set {' '.join(options.set)}: {' '.join(str(error).split())}")
-    except (OSError, ValueError, RuntimeError) as error:
+    except (ImportError, OSError, ValueError, RuntimeError) as error:
         added = f" with --allocator {options.allocator}" if options.allocator else ""
         parser.error(f"--model {options.model}{added} can't be loaded: {error}")
+    if getattr(model.config, "is_encoder_decoder", False):
+        parser.error(f"--model {options.model} has an encoder before its decoder; take a model that is a decoder alone")
+    if getattr(processor, "chat_template", None) is None:
+        parser.error(
+            f"--model {options.model} has no chat template; save one with its processor, by which a picture is asked about"
+        )
     for name in options.methods:
         if reason := baselines.supports(name, model) or _unready(name, model, options.baseline_weights):
             parser.error(f"--methods {name}: {reason}")
@@ -179,75 +182,6 @@ def _unready(name: str, model, weights: Path | None) -> str | None:
     except (OSError, ValueError) as error:
         return str(error)
     return None
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is measured once of every example.
-
-    Attributes:
-        picture: fingerprint of the picture.
-        size: (width, height) of the picture, pixels.
-        cells: visual tokens of the whole picture.
-        group: what the example comes from, whose questions the bootstrap draws together; see `group_of`.
-    """
-
-    picture: str
-    size: tuple[int, int]
-    cells: int
-    group: str
-
-
-def facts_of(processor, examples) -> list[Facts]:
-    """The `Facts` of each example; every picture is opened once more than the methods open it."""
-    cells, facts = {}, []
-    for example in examples:
-        image = example.image
-        if image.size not in cells:
-            cells[image.size] = baselines.cells_of(processor, example)
-        picture = picture_fingerprint(image)
-        facts.append(Facts(picture, image.size, cells[image.size], group_of(example, picture)))
-    return facts
-
-
-def readable(parser, options, model, processor, examples, facts: Sequence[Facts], answer_tokens: int):
-    """(examples, facts) without those whose question, picture's tokens and answer are more than the language model reads; ends the
-    program at the first of them unless `--skip-bad`, which says how many were left out."""
-    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    reads_all, read, too_long = any(map(baselines.reads_all, options.methods)), [], []
-    for example, fact in zip(examples, facts, strict=True):
-        asked = len(processor.tokenizer(example.question).input_ids) + answer_tokens
-        shown = fact.cells if reads_all else max(tokens_for(budget, fact.cells) for budget in options.budgets)
-        if most is None or asked + shown <= most:
-            read.append((example, fact))
-        else:
-            too_long.append(
-                f"--data {options.data}: {example.name}: question and answer have up to {asked} tokens and the picture {shown}, "
-                f"together more than the {most} that the model reads; shorten the question, or leave it out"
-            )
-    if too_long and (not options.skip_bad or not read):
-        parser.error(too_long[0])
-    left_out = dict(getattr(examples, "left_out", {}))
-    if too_long:
-        print(f"{too_long[0]} (left out, {len(too_long)} in all; {len(read)} used)", file=sys.stderr)
-        left_out["longer than the model reads"] = len(too_long)
-    kept, facts = zip(*read, strict=True)
-    return Examples(kept, left_out), list(facts)
-
-
-def group_of(example, picture: str) -> str:
-    """The source that the example shares with others: its table where the picture is drawn from one, else the picture.
-
-    A table gives many pictures, one per question, each in a style of its own; their answers are not independent. What the
-    pictures of a folder or a Hub dataset share, such as a document's pages, is not known.
-
-    Args:
-        picture: fingerprint of the example's picture.
-    """
-    task = getattr(example.picture, "task", None)  # of a page drawn from a table: its header and all its rows
-    if task is None:
-        return picture
-    return hashlib.sha256(repr((task.header, task.rows)).encode()).hexdigest()[:16]
 
 
 def count(text: str) -> int:

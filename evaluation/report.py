@@ -10,7 +10,7 @@ import numpy as np
 from evaluation import baselines
 from evaluation.bootstrap import RESAMPLES, interval_columns, intervals, with_interval
 from evaluation.budgets import FULL, heading, label
-from evaluation.loading import Facts
+from evaluation.facts import Facts
 from evaluation.metrics import WHOLE, anls, as_number, exact_match, relaxed_accuracy
 from evaluation.records import Answer
 

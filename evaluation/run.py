@@ -20,7 +20,7 @@ from evaluation import baselines, loading, report
 from evaluation.answering import answer, batches_of, recalls
 from evaluation.baselines.interface import BudgetTooSmall
 from evaluation.budgets import FULL, heading, label, tokens_for
-from evaluation.loading import Facts
+from evaluation.facts import Facts, measurable
 from evaluation.records import (
     Answer,
     Records,
@@ -156,8 +156,7 @@ def main(arguments: list[str] | None = None):
     parser, options = parse(arguments)
     examples = loading.load_data(parser, options)
     model, processor = loading.load_model(parser, options)
-    facts = loading.facts_of(processor, examples)
-    examples, facts = loading.readable(parser, options, model, processor, examples, facts, options.max_new_tokens)
+    examples, facts = measurable(parser, options, model, processor, examples, options.max_new_tokens)
     warn_of_long_answers(processor, examples, options.max_new_tokens)
     warn_of_whole_pictures(facts, options.budgets)
     try:

@@ -18,7 +18,7 @@ from evaluation import baselines, loading
 from evaluation.answering import batches_of, recalls
 from evaluation.bootstrap import RESAMPLES, interval_columns, intervals, with_interval
 from evaluation.budgets import FULL, heading, label, tokens_for
-from evaluation.loading import Facts
+from evaluation.facts import Facts, measurable
 from evaluation.metrics import WHOLE
 from evaluation.report import write_csv
 from evaluation.run import header_of
@@ -118,8 +118,7 @@ def main(arguments: list[str] | None = None):
         parser.error("with all tokens no choice is made that a question could swap; leave out 'full'")
     examples = loading.load_data(parser, options)
     model, processor = loading.load_model(parser, options)
-    facts = loading.facts_of(processor, examples)
-    examples, facts = loading.readable(parser, options, model, processor, examples, facts, answer_tokens=0)
+    examples, facts = measurable(parser, options, model, processor, examples, answer_tokens=0)
     pairs = pairs_of(examples, facts)
     if not pairs:
         parser.error(

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from evaluation import baselines
 from evaluation.bootstrap import RESAMPLES, intervals
 from evaluation.budgets import FULL, label, tokens_for
-from evaluation.loading import Facts
+from evaluation.facts import Facts
 
 REPEATS = 5
 

@@ -488,7 +488,7 @@ class FixedTiles:
     """A processor of another kind: a placeholder for each 10 x 10 pixels, and one more."""
 
     image_processor = object()
-    image_token_id = 7
+    image_token_id = 1  # of what stands behind them
 
     def apply_chat_template(self, chats, **kwargs):
         (chat,) = chats
@@ -498,13 +498,27 @@ class FixedTiles:
 
 def test_resize_finds_the_size_of_any_other_processor(page):
     example = Example(page(200, 100), "total?")
-    assert baselines.cells_of(FixedTiles(), example) == 201
-    model = type("Other", (), {"config": type("Config", (), {"image_token_id": 7}), "device": "cpu"})()
+    config = type("Config", (), {"image_token_id": 7})
+    model = type("Other", (), {"config": config, "device": "cpu", "dtype": torch.float32})()
+    assert baselines.cells_of(model, FixedTiles(), example) == 201
     prepared = resize.resize(model, FixedTiles(), [example], [50])
     assert 40 <= prepared.tokens[0] <= 50
     assert resize.resize(model, FixedTiles(), [example], [201]).tokens == [201]
     with pytest.raises(interface.BudgetTooSmall, match="more than 0 tokens"):
         resize.resize(model, FixedTiles(), [example], [0])
+
+
+def test_resize_counts_what_a_processor_adds_to_its_grid(tiny, tiny_processor, page, monkeypatch):
+    monkeypatch.setattr(resize, "count_image_tokens", lambda *a: [n + 5 for n in interface.count_image_tokens(*a)])
+    assert resize.resize(tiny, tiny_processor, [Example(page(128, 96), "total?")], [20]).tokens[0] <= 20
+    monkeypatch.undo()
+    assert resize.resize(tiny, tiny_processor, [Example(page(128, 96), "total?")], [20]).tokens[0] == 20
+
+
+def test_a_rounding_of_other_arguments_is_no_free_grid(tiny_processor, monkeypatch):
+    assert interface.resizes_freely(tiny_processor)
+    monkeypatch.setattr(interface, "_rounding", lambda images: lambda num_frames, height, width, factor: None)
+    assert not interface.resizes_freely(tiny_processor)
 
 
 def test_resize_opens_each_picture_once(tiny, tiny_processor, page):
@@ -527,7 +541,7 @@ def test_resize_of_small_pictures_and_strips(tiny, make_processor, page):
     processor = make_processor(tiny)
     processor.image_processor.size = {"shortest_edge": 64 * 64, "longest_edge": 1 << 20}
     small = Example(page(32, 32), "total?")  # brought up to 4 x 4 cells
-    assert baselines.cells_of(processor, small) == 16
+    assert baselines.cells_of(tiny, processor, small) == 16
     strip = Example(page(1600, 8), "total?")
     prepared = resize.resize(tiny, processor, [small, strip, small], [16, 20, 4])
     assert prepared.tokens == [16, 20, 4]

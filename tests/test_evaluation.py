@@ -26,8 +26,10 @@ from transformers import (
 )
 
 from evaluation import answering, baselines, loading, report, run, swap, timing
-from evaluation.baselines import fastv, resize, vision_selector
+from evaluation.baselines import fastv, interface, resize, vision_selector
+from evaluation.baselines.interface import BudgetTooSmall
 from evaluation.budgets import heading, label, parse_budgets, tokens_for
+from evaluation.facts import facts_of, measurable, readable
 from evaluation.records import (
     Answer,
     Records,
@@ -77,7 +79,8 @@ def loaded(model_folder, tiny_model, data):
     """(model, processor, examples, facts)."""
     processor = loading.ARRCOCProcessor.from_pretrained(model_folder)
     examples = load_examples(str(data))
-    return tiny_model(), processor, examples, loading.facts_of(processor, examples)
+    model = tiny_model()
+    return model, processor, examples, facts_of(model, processor, examples)
 
 
 @pytest.fixture
@@ -144,11 +147,11 @@ def tables(tmp_path):
 
 
 def test_pictures_of_one_table_are_one_group_and_other_pictures_their_own(loaded, tables):
-    _, processor, _, facts = loaded
+    model, processor, _, facts = loaded
     assert [fact.group for fact in facts] == [fact.picture for fact in facts]
     spec = f"wikitables:{tables}?page=12x12"
     drawn = [example for split in ("train", "held_out") for example in load_examples(spec, split)]
-    facts = loading.facts_of(processor, drawn)
+    facts = facts_of(model, processor, drawn)
     asked = [example for example in drawn if example.name.startswith("wikitables/nt-")]
     assert len(asked) == 20
     assert len(drawn) > 20  # look-ups too
@@ -305,8 +308,42 @@ def test_another_model_runs_what_it_can(command, processor, tmp_path, capsys):
     with pytest.raises(SystemExit):
         command(*common, "--budgets", "0.25", "--methods", "resize", "--out", str(tmp_path / "small"))
     assert "LlavaProcessor spends more than 2 tokens" in capsys.readouterr().err
+    assert not list(tmp_path.glob("small*")), "it is told before anything is answered"
     with pytest.raises(SystemExit, match=r"error: .*llava"):
         train_allocator.main(["--model", str(tmp_path / "llava"), "--steps", "1", "--out", str(tmp_path / "trained")])
+    (tmp_path / "llava" / "chat_template.jinja").unlink()
+    with pytest.raises(SystemExit):
+        command(*common, "--methods", "full", "--restart")
+    assert "llava has no chat template" in capsys.readouterr().err
+
+
+def test_pictures_that_resize_can_not_show_are_left_out_if_so_wished(loaded, monkeypatch, capsys):
+    model, processor, examples, _ = loaded
+    (width, height), small_prompt = examples[0].image.size, resize.small_prompt
+
+    def fixed(model, processor, shown, budgets):
+        if shown[0].image.size == (width, height):
+            raise BudgetTooSmall(f"more than {budgets[0]} tokens; pass more")
+        return small_prompt(model, processor, shown, budgets)
+
+    monkeypatch.setattr(resize, "small_prompt", fixed)
+    options = SimpleNamespace(methods=["resize"], budgets=[8, 4, "full"], data="pages", skip_bad=False, model="one")
+    with pytest.raises(SystemExit):
+        measurable(argparse.ArgumentParser(), options, model, processor, examples, 1)
+    assert "more than 4 tokens; pass more, or --skip-bad" in capsys.readouterr().err
+    options.skip_bad = True
+    read, facts = measurable(argparse.ArgumentParser(), options, model, processor, examples, 1)
+    assert 0 < len(read) == len(facts) < len(examples)
+    assert read.left_out == {"not to be shown in so few tokens": len(examples) - len(read)}
+    assert all(fact.size != (width, height) for fact in facts)
+
+
+@pytest.mark.parametrize(("found", "told"), [(0, "has no placeholder of id"), (1, "one placeholder for a picture")])
+def test_models_whose_visual_tokens_can_not_be_counted_are_refused(found, told, loaded, stock_twin, monkeypatch):
+    model, processor, examples, _ = loaded
+    monkeypatch.setattr(interface, "count_image_tokens", lambda model, inputs: [found] * len(inputs["input_ids"]))
+    with pytest.raises(ValueError, match=told):
+        facts_of(stock_twin(model), processor, examples)
 
 
 def test_learned_baselines_need_their_weights(loaded, tmp_path, monkeypatch):
@@ -594,7 +631,7 @@ def test_timing_leaves_out_how_a_smaller_image_is_made(loaded, monkeypatch):
     watch = timing.Stopwatch()
     with watch.on(resize, "small_prompt"), watch.on(processor, "apply_chat_template"):
         start = time.perf_counter()
-        resize.small_prompt(processor, examples[:1], [4])
+        resize.small_prompt(model, processor, examples[:1], [4])
         assert watch.seconds <= time.perf_counter() - start, "what is within another call is counted once"
 
 
@@ -707,7 +744,7 @@ def test_methods_that_read_every_token_first_need_room_for_all(method, reads, lo
     fact = SimpleNamespace(cells=model.config.text_config.max_position_embeddings)
     options = SimpleNamespace(methods=[method], budgets=[0.1], data="pages", skip_bad=False)
     with pytest.raises(SystemExit) if reads else nullcontext():
-        loading.readable(argparse.ArgumentParser(), options, model, processor, [example], [fact], 1)
+        readable(argparse.ArgumentParser(), options, model, processor, [example], [fact], 1)
     assert ("that the model reads" in capsys.readouterr().err) is reads
 
 

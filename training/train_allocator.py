@@ -145,7 +145,7 @@ def make_reader(options: argparse.Namespace) -> tuple[ARRCOCProcessor, Reader]:
         config = ARRCOCQwen3VLConfig.from_pretrained(options.model)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--model {options.model} can't be read; pass a model's folder or Hub id ({first_line(error)})"
+            f"--model {options.model}: {first_line(error)}; pass the folder or Hub id of a Qwen3-VL"
         ) from error
     return processor, Reader(processor.tokenizer, getattr(config.text_config, "max_position_embeddings", None))
 

@@ -124,8 +124,8 @@ def supports(name: str, model) -> str | None:
         return module.supports(model)
     if not is_arrcoc(model):
         return (
-            f"{name} acts on Qwen3-VL's vision features, and this is {type(model).__name__}; load a Qwen3-VL checkpoint "
-            "with ARRCOCQwen3VLForConditionalGeneration"
+            f"{name} acts on Qwen3-VL's vision features, and this is {type(model).__name__}: full and resize alone take any model; "
+            "for the others load a Qwen3-VL checkpoint, with ARRCOCQwen3VLForConditionalGeneration"
         )
     return module.refuses(name, model.config) if hasattr(module, "refuses") else None
 

@@ -11,7 +11,7 @@ def supports(model) -> None:
 
 def full(model, processor, examples, budgets) -> Prepared:
     """Inputs with every visual token; `budgets` is ignored."""
-    inputs = full_prompt(processor, examples).to(model.device)
+    inputs = full_prompt(processor, examples).to(model.device, model.dtype)
     tokens = count_image_tokens(model, inputs)
     kept = [None] * len(tokens)
     merge = getattr(getattr(processor, "image_processor", None), "merge_size", None)

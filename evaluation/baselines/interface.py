@@ -1,6 +1,7 @@
 """What a method is: it turns questions about pictures into what `generate()` reads, from at most K visual tokens each."""
 
 import contextlib
+import inspect
 import math
 import sys
 from collections.abc import Callable
@@ -89,25 +90,24 @@ def full_prompt(processor, examples, **processor_kwargs) -> BatchFeature:
     return inputs
 
 
-def image_token_id(model_or_processor) -> int:
-    """Id of the image placeholder.
+def image_token_id(model) -> int:
+    """Id of the placeholder that the model fills with visual tokens; a processor's may be that of what stands around them.
 
     Raises:
-        ValueError: the model's config, or the processor, names none.
+        ValueError: the model's config names none.
     """
-    for owner in (getattr(model_or_processor, "config", None), model_or_processor):
-        for name in ("image_token_id", "image_token_index"):
-            if isinstance(value := getattr(owner, name, None), int):
-                return value
+    for name in ("image_token_id", "image_token_index"):
+        if isinstance(value := getattr(model.config, name, None), int):
+            return value
     raise ValueError(
-        f"{type(model_or_processor).__name__} has neither image_token_id nor image_token_index; visual tokens can't be "
-        "counted, so take a model whose prompt has one placeholder per visual token"
+        f"{type(model.config).__name__} has neither image_token_id nor image_token_index, so that visual tokens can't be counted; "
+        "take a model whose prompt has one placeholder per visual token"
     )
 
 
-def count_image_tokens(model_or_processor, inputs) -> list[int]:
+def count_image_tokens(model, inputs) -> list[int]:
     """Image placeholders of each prompt."""
-    return (inputs["input_ids"] == image_token_id(model_or_processor)).sum(-1).tolist()
+    return (inputs["input_ids"] == image_token_id(model)).sum(-1).tolist()
 
 
 def resizes_freely(processor) -> bool:
@@ -116,7 +116,10 @@ def resizes_freely(processor) -> bool:
     size = getattr(images, "size", None) or {}
     if not all(size.get(edge) for edge in ("shortest_edge", "longest_edge")):
         return False
-    return hasattr(images, "patch_size") and hasattr(images, "merge_size") and _rounding(images) is not None
+    if not (hasattr(images, "patch_size") and hasattr(images, "merge_size")):
+        return False
+    rounding = _rounding(images)  # GLM's begins with a number of frames
+    return rounding is not None and list(inspect.signature(rounding).parameters)[:2] == ["height", "width"]
 
 
 def _rounding(images):
@@ -139,12 +142,19 @@ def grid_of(processor, example, min_pixels: int | None = None) -> tuple[int, int
     return height // cell, width // cell
 
 
-def cells_of(processor, example) -> int:
-    """Visual tokens of the whole picture, for any processor."""
-    if resizes_freely(processor):
-        height, width = grid_of(processor, example)
-        return height * width
-    return count_image_tokens(processor, full_prompt(processor, [example]))[0]
+def cells_of(model, processor, example) -> int:
+    """Visual tokens of the whole picture, counted in its prompt, for any model.
+
+    Raises:
+        ValueError: its config names no placeholder, or the prompt has none.
+    """
+    (count,) = count_image_tokens(model, full_prompt(processor, [example]))
+    if not count:
+        raise ValueError(
+            f"a prompt of {type(processor).__name__} has no placeholder of id {image_token_id(model)}, so that visual tokens can't "
+            "be counted; take a model whose prompt has one placeholder per visual token"
+        )
+    return count
 
 
 def largest_grid(height: float, width: float, budget: int, whole: tuple[int, int] | None = None) -> tuple[int, int]:
