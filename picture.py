@@ -84,7 +84,7 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
             return source
         picture = to_pil(source, data_format)
         channels = [size for size in (source.shape[0], source.shape[-1]) if size in (1, 3, 4)]
-        wide = keep_wide and kind in _WIDE and source.ndim == 3 and channels == [3] and source.max() > 1
+        wide = keep_wide and kind in _WIDE and source.ndim == 3 and channels == [3] and source.max() > 1 + _ROUNDING
         return source if wide else picture
     return source
 

@@ -118,6 +118,9 @@ for kind in ("uint8", "int32", "int64", "float32", "float64"):
         theirs = processor.image_processor(images=[array], return_tensors="pt")
         equal = torch.equal(ours["pixel_values"], theirs["pixel_values"])
         result["arrays"][f"{name} {kind}"] = [equal, torch.equal(seen, ours["texture_images"])]
+ones = np.array(pages[0]).astype("float32") / 255
+seen = [processor(text=processor.image_token, images=[picture], return_tensors="pt") for picture in (ones, ones * 1.000001)]
+result["beyond 1"] = [float(ones.max()), torch.equal(*(each["pixel_values"] for each in seen))]
 grey = np.array(pages[0])[..., 0].astype("float32")
 result["grey"] = list(processor(text=processor.image_token, images=[grey], return_tensors="pt")["pixel_values"].shape)
 json.dump(result, open(folder + "/result.json", "w"))
@@ -148,6 +151,10 @@ def result(tiny_model, stock_twin, processor, page, tmp_path_factory):
 def test_arrays_of_0_to_255_are_resized_as_stock_resizes_them(name, kind, result):
     """torchvision rounds bytes as it resizes, and clips them; wider values it does not."""
     assert result["arrays"][f"{name} {kind}"] == [True, True]
+
+
+def test_an_array_beyond_1_by_rounding_is_one_of_0_to_1(result):
+    assert result["beyond 1"] == [1.0, True]
 
 
 def test_a_grey_array_of_floats_becomes_three_channels(result):
