@@ -141,11 +141,12 @@ def training_arguments(options: argparse.Namespace) -> TrainingArguments:
 def make_reader(options: argparse.Namespace) -> tuple[ARRCOCProcessor, Reader]:
     """The base's processor, and what the base can read."""
     try:
-        processor = ARRCOCProcessor.from_pretrained(options.model)
         config = ARRCOCQwen3VLConfig.from_pretrained(options.model)
+        processor = ARRCOCProcessor.from_pretrained(options.model)
     except (OSError, ValueError) as error:
+        wrong = "can't be read" if isinstance(error, OSError) else "is no Qwen3-VL that can be trained on"
         raise ValueError(
-            f"--model {options.model}: {first_line(error)}; pass the folder or Hub id of a Qwen3-VL"
+            f"--model {options.model} {wrong}; pass the folder or Hub id of one ({first_line(error)})"
         ) from error
     return processor, Reader(processor.tokenizer, getattr(config.text_config, "max_position_embeddings", None))
 
