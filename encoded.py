@@ -25,6 +25,7 @@ class EncodedImages:
         pixel_statistics: (images, 2) as `statistics_of` gives them, what their processing is recognised by; `None` where
             nobody holds them.
         encode_ratio, allocation_mode: that they were encoded with.
+        budgets: tokens that each was encoded for; which of several copies of a picture a prompt shows is told by them.
         owner: the model that encoded them.
     """
 
@@ -36,6 +37,7 @@ class EncodedImages:
     encode_ratio: float | str
     allocation_mode: str
     owner: weakref.ref = field(repr=False)
+    budgets: list[int] = field(default_factory=list)
     pixel_statistics: torch.Tensor | None = None
 
     def spending(self, encode_ratio, allocation_mode) -> tuple[float | str, str]:
@@ -57,10 +59,10 @@ class EncodedImages:
         return self.encode_ratio, self.allocation_mode
 
     def shown(
-        self, model, image_grid_thw, texture_images, pixels: Sequence[torch.Tensor] | None = None
+        self, model, image_grid_thw, texture_images, budgets: list[int], pixels: Sequence[torch.Tensor] | None = None
     ) -> "EncodedImages":
         """The images of a prompt in its order, each recognised by its size and raw image: some of those that are held, each as
-        often as the prompt shows it.
+        often as the prompt shows it, of several copies the one that was encoded for as many tokens or the next more.
 
         Refuses to stand for other images, another model or another dtype, and for images that were processed otherwise where
         the `pixels` of each came.
@@ -81,7 +83,7 @@ class EncodedImages:
             raise ValueError(
                 "texture_images is missing: encoded_images can't tell its pictures without; pass the processor's output as it is"
             )
-        found = self._picked(self._numbers(image_grid_thw.cpu(), texture_images))
+        found = self._picked(self._numbers(image_grid_thw.cpu(), texture_images, budgets))
         if pixels is not None and found.pixel_statistics is not None:
             gap = statistics_of(pixels).to(found.pixel_statistics.device) - found.pixel_statistics
             if not bool((gap.abs() <= _SAME * (1 + found.pixel_statistics.abs())).all()):
@@ -91,21 +93,23 @@ class EncodedImages:
                 )
         return found
 
-    def _numbers(self, grids: torch.Tensor, textures: torch.Tensor) -> list[int]:
+    def _numbers(self, grids: torch.Tensor, textures: torch.Tensor, budgets: list[int]) -> list[int]:
         # which of those that are held each image of a prompt is
         own, device = self.image_grid_thw.cpu(), self.texture_images.device
-        if torch.equal(grids, own) and torch.equal(textures.to(device), self.texture_images):
+        plain = len(own) == 1 or budgets == self.budgets
+        if plain and torch.equal(grids, own) and torch.equal(textures.to(device), self.texture_images):
             return list(range(len(own)))
         held, shown = self.texture_images.cpu(), textures.cpu()
         found = []
         for number, (grid, texture) in enumerate(zip(grids, shown, strict=True)):
-            same = (n for n in range(len(own)) if torch.equal(grid, own[n]) and torch.equal(texture, held[n]))
-            if (which := next(same, None)) is None:
+            same = [n for n in range(len(own)) if torch.equal(grid, own[n]) and torch.equal(texture, held[n])]
+            if not same:
                 raise ValueError(
                     f"encoded_images holds other pictures than this prompt shows: image {number} is none of its {len(own)} (or the "
                     "same at another size); call encode_images() with the inputs of all that are shown"
                 )
-            found.append(which)
+            more = {n: self.budgets[n] - budgets[number] for n in same}
+            found.append(min(same, key=lambda n: (more[n] < 0, abs(more[n]))))
         return found
 
     def _picked(self, numbers: list[int]) -> "EncodedImages":
@@ -119,6 +123,7 @@ class EncodedImages:
             views=[self.views[n] for n in numbers],
             image_grid_thw=self.image_grid_thw[numbers],
             texture_images=self.texture_images[numbers],
+            budgets=[self.budgets[n] for n in numbers],
             pixel_statistics=None if statistics is None else statistics[numbers],
         )
 

@@ -244,7 +244,7 @@ def check_chunks(prefill_chunk_size: int | None, model_kwargs: dict):
     Raises:
         ValueError: saying what to leave out or to install.
     """
-    seen = any(model_kwargs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
+    seen = any(model_kwargs.get(name) is not None for name in ("pixel_values", "pixel_values_videos", "encoded_images"))
     if prefill_chunk_size is None or hasattr(generation_utils, "_slice_mm_encoder_output"):
         return
     if seen or model_kwargs.get("mm_encoder_outputs"):

@@ -333,6 +333,8 @@ def read_message(message, where: str) -> dict:
 def read_part(part, where: str) -> dict:
     """A text part, or an image part whose picture is still the text that came. OpenAI's form and transformers' both do."""
     part = {"type": "text", "text": part} if isinstance(part, str) else part
+    if isinstance(part, dict):  # clients that give every part the same fields leave those of the others empty
+        part = {name: value for name, value in part.items() if value is not None}
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text":
         if not isinstance(part.get("text"), str):

@@ -114,7 +114,8 @@ def _check_runs(lengths: torch.Tensor, cells: torch.Tensor):
     if len(lengths) != len(cells):
         raise ValueError(
             f"the prompt has {len(lengths)} images (runs of image placeholders), but image_grid_thw has {len(cells)}; pass "
-            "the inputs as one processor call returns them"
+            "the inputs as one processor call returns them, with something between the placeholders of two images, as chat "
+            "templates have it"
         )
     over = (lengths > cells).nonzero().flatten().tolist()
     if over:

@@ -81,6 +81,9 @@ _SAYS_MORE = re.compile(
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"\A(?:the|an?)\s+", re.IGNORECASE)
+_PERSONA = re.compile(
+    "you(?: a|['\u2019])re\\b", re.IGNORECASE
+)  # what says who answers: "You are a helpful assistant."
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000[^\U000f0000\U000f0001\n]*\U000f0001")
@@ -119,7 +122,7 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
         # what a tool gave back stands in a user's turn too, and asks nothing; nor does a picture alone
         asking = [(found, body) for found, body in turns if body and not body.startswith(_TOOL)]
         by_user = [(found, body) for found, body in asking if found[1] == "user"]
-        last = "" if turns else _plain(prompt)
+        last = _of_system([body for found, body in asking if found[1] == "system"]) if turns else _plain(prompt)
         last = by_user[-1][1] if by_user else last
         for image in re.finditer(re.escape(image_token), prompt):
             own = [body for found, body in asking if found.start() <= image.start() < found.end()]
@@ -148,6 +151,13 @@ def given_questions(question, images: int) -> list[str]:
     if several and len(each) != images:
         raise ValueError(f"question has {len(each)} texts for {images} images; pass one per image, or one for all")
     return [_in_one_line(one) for one in (each if several else each * images)]
+
+
+def _of_system(bodies: list[str]) -> str:
+    """What a system's turn asks where users show pictures alone: its last text if short or with a question, less who answers."""
+    asked = " ".join(one for one in _SENTENCES.split((bodies or [""])[-1]) if not _PERSONA.match(one))
+    short = len(_WORD.findall(asked)) <= _LONG
+    return asked if short or any(end in asked for end in _ENDS) else ""
 
 
 def _plain(body: str) -> str:

@@ -323,6 +323,31 @@ def test_the_bundled_template_drops_nothing_in_silence(change, options, checkpoi
     assert "total" in tokenizer.apply_chat_template([message], tokenize=False)
 
 
+def test_the_bundled_template_takes_a_part_for_what_its_type_says(checkpoint):
+    """Arrow gives every part all fields, those of the others as None."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    empty = {"text": None, "image": None, "image_url": None, "video": None}
+    parts = [
+        {"type": "image"},
+        {"type": "text", "text": "a "},
+        {"type": "video"},
+        {"text": "b"},
+        {"image_url": {"url": "c"}},
+    ]
+    plain = tokenizer.apply_chat_template([{"role": "user", "content": parts}], tokenize=False)
+    seen = "<|vision_start|><|{}_pad|><|vision_end|>"
+    assert f"\n{seen.format('image')}a {seen.format('video')}b{seen.format('image')}<|im_end|>" in plain
+    filled = [{"role": "user", "content": [empty | part for part in parts]}]
+    assert tokenizer.apply_chat_template(filled, tokenize=False) == plain
+    named = tokenizer.apply_chat_template([*filled, *filled], tokenize=False, add_vision_id=True)
+    assert all(
+        f"{name}: {seen.format(name.split()[0].lower().replace('picture', 'image'))}" in named
+        for name in ("Picture 4", "Video 2")
+    )
+    with pytest.raises(TemplateError, match="must be text, image or video"):
+        tokenizer.apply_chat_template([{"role": "user", "content": [empty | {"type": "text"}]}], tokenize=False)
+
+
 def test_a_broken_transparency_is_named(processor, page):
     picture = page()
     picture.info["transparency"] = b"\x00\x01"

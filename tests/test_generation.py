@@ -106,6 +106,13 @@ def test_chunks_that_would_lose_their_images_are_refused(tiny_model, make_inputs
     for budget in BUDGETS:
         with pytest.raises(ValueError, match="prefill_chunk_size, or run: pip install"):
             generate(tiny_model(), make_inputs(page(), token_budget=budget), prefill_chunk_size=7)
+    inputs = make_inputs(page(), token_budget=8)
+    encoded, rest = (
+        tiny_model().encode_images(**inputs),
+        {name: inputs[name] for name in inputs if name != "pixel_values"},
+    )
+    with pytest.raises(ValueError, match="prefill_chunk_size, or run: pip install"):
+        generate(tiny_model(), rest, encoded_images=encoded, prefill_chunk_size=7)
     generate(tiny_model(), processor(text="what is the total?", return_tensors="pt"), prefill_chunk_size=2)
 
 

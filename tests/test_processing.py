@@ -172,6 +172,17 @@ def test_long_question_widens_by_a_multiple(processor, page):
         (turn("user", f"{IMAGE}left and {IMAGE}right?"), 2, ["left and right?"] * 2, ["left and right?"] * 2),
         (turn("system", f"look at {IMAGE}") + turn("user", "what?"), 1, ["what?"], ["look at"]),
         (turn("user", IMAGE), 1, [""], [""]),
+        # Where users show pictures alone, the system's turn asks, less who answers.
+        *(
+            (turn("system", says) + turn("user", IMAGE), 1, [asks], [asks])
+            for says, asks in (
+                ("What does it say for locker?", "What does it say for locker?"),
+                ("You are a careful clerk. Read the total.", "Read the total."),
+                ("You are a helpful assistant.", ""),
+                ("word " * 40, ""),
+            )
+        ),
+        (turn("system", "What is the total?") + turn("user", f"{IMAGE}I sent it."), 1, ["I sent it."], ["I sent it."]),
         (turn("assistant", IMAGE), 1, [""], [""]),
         (
             turn("user", "who first?\nand who second?" + IMAGE),

@@ -437,6 +437,21 @@ def test_images_encoded_once_meet_the_allocator_as_it_is_now(tiny_config, new_mo
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("mode", [{"encode_ratio": "auto"}, {"allocation_mode": "foveated"}], ids=str)
+@pytest.mark.parametrize("budgets", [[12, "full"], ["full", 12]], ids=str)
+def test_of_two_copies_of_a_picture_the_one_of_that_budget_is_asked(
+    mode, budgets, tiny_model, make_inputs, page, report
+):
+    model, picture = tiny_model(), Image.new("RGB", (128, 96), "white")  # empty paper around a page
+    picture.paste(page(48, 48))
+    encoded = model.encode_images(**make_inputs([picture] * 2, token_budget=budgets), **mode)
+    for wanted in ([12], ["full"], [12, "full"], ["full", 12], ["full", "full", 12]):
+        inputs = make_inputs([picture] * len(wanted), token_budget=wanted)
+        gap = (model(**inputs, encoded_images=encoded).logits - model(**inputs, **mode).logits).abs().max()
+        assert report("two copies of a picture - anew", gap) < 1e-5
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("mode", [{}, {"encode_ratio": "auto"}, {"allocation_mode": "foveated"}], ids=str)
 def test_images_encoded_once_are_asked_in_any_order_and_as_often_as_wanted(mode, tiny_model, make_inputs, page, report):
     model, pictures = tiny_model(), [page(), page(160, 64, seed=2), page(seed=3)]

@@ -4,6 +4,7 @@ torchvision has no CPU build for the torch of `make test`. Its wheel imports onc
 in a process of its own, from the folder in ARRCOC_TORCHVISION (`make test` sets it up). One that is installed is taken as it is.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -113,8 +114,10 @@ with torch.no_grad():
 result["arrays"] = {}
 picture = Image.fromarray(np.array(pages[0])[:50, :70])  # to be resized
 seen = processor(text=processor.image_token, images=[picture], return_tensors="pt")["texture_images"]
-for kind in ("uint8", "int32", "int64", "float32", "float64"):
-    for name, array in (("numpy", np.array(pages[0]).astype(kind)), ("torch", torch.from_numpy(np.array(pages[0]).astype(kind)))):
+for kind in ("uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"):
+    forms = {"torch": torch.from_numpy(np.array(pages[0])).to(getattr(torch, kind))}
+    forms |= {} if kind == "bfloat16" else {"numpy": np.array(pages[0]).astype(kind)}
+    for name, array in forms.items():
         array = array[:50, :70]
         ours = processor(text=processor.image_token, images=[array], token_budget="full", return_tensors="pt")
         theirs = processor.image_processor(images=[array], return_tensors="pt")
@@ -152,8 +155,13 @@ def result(tiny_model, stock_twin, processor, page, tmp_path_factory):
     return json.loads((folder / "result.json").read_text())
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int32", "int64", "float32", "float64"])
-@pytest.mark.parametrize("name", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *itertools.product(["numpy", "torch"], ["uint8", "int32", "int64", "float16", "float32", "float64"]),
+        ("torch", "bfloat16"),
+    ],
+)
 def test_arrays_of_0_to_255_are_resized_as_stock_resizes_them(name, kind, result):
     """torchvision rounds bytes as it resizes, and clips them; wider values it does not."""
     assert result["arrays"][f"{name} {kind}"] == [True, True]

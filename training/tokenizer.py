@@ -35,6 +35,7 @@ SPECIAL_TOKENS = (
 
 # One turn per message: <|im_start|>role, newline, parts in their own order, <|im_end|>, newline.
 CHAT_TEMPLATE = """\
+{%- set shown = namespace(images=0, videos=0) -%}
 {%- macro parts(content) -%}
 {%- if content is string -%}
 {{- content -}}
@@ -42,11 +43,16 @@ CHAT_TEMPLATE = """\
 {%- for part in content -%}
 {%- if part is string -%}
 {{- part -}}
-{%- elif part.type == 'image' or 'image' in part or 'image_url' in part -%}
+{%- elif part.type != 'text' and (part.type == 'image' or part.image|default(none) is not none
+    or part.image_url|default(none) is not none) -%}
+{%- set shown.images = shown.images + 1 -%}
+{{- 'Picture ' ~ shown.images ~ ': ' if add_vision_id -}}
 <|vision_start|><|image_pad|><|vision_end|>
-{%- elif part.type == 'video' or 'video' in part -%}
+{%- elif part.type != 'text' and (part.type == 'video' or part.video|default(none) is not none) -%}
+{%- set shown.videos = shown.videos + 1 -%}
+{{- 'Video ' ~ shown.videos ~ ': ' if add_vision_id -}}
 <|vision_start|><|video_pad|><|vision_end|>
-{%- elif 'text' in part -%}
+{%- elif part.text|default(none) is not none -%}
 {{- part.text -}}
 {%- else -%}
 {{- raise_exception('a content part must be text, image or video, not ' ~ part.type) -}}
