@@ -81,9 +81,8 @@ _SAYS_MORE = re.compile(
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"\A(?:the|an?)\s+", re.IGNORECASE)
-_PERSONA = re.compile(
-    "you(?: a|['\u2019])re\\b", re.IGNORECASE
-)  # what says who answers: "You are a helpful assistant."
+# What says who answers: "You are a helpful assistant."
+_PERSONA = re.compile("you(?: a|['\u2019])re\\b", re.IGNORECASE)
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000[^\U000f0000\U000f0001\n]*\U000f0001")
@@ -154,8 +153,9 @@ def given_questions(question, images: int) -> list[str]:
 
 
 def _of_system(bodies: list[str]) -> str:
-    """What a system's turn asks where users show pictures alone: its last text if short or with a question, less who answers."""
-    asked = " ".join(one for one in _SENTENCES.split((bodies or [""])[-1]) if not _PERSONA.match(one))
+    """What a system's turn asks where users show pictures alone: its last text, less who answers and how, if short or asking."""
+    sentences = _SENTENCES.split((bodies or [""])[-1])
+    asked = " ".join(one for one in sentences if not (_PERSONA.match(one) or _instructs(one)))
     short = len(_WORD.findall(asked)) <= _LONG
     return asked if short or any(end in asked for end in _ENDS) else ""
 

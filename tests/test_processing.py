@@ -178,7 +178,7 @@ def test_long_question_widens_by_a_multiple(processor, page):
             for says, asks in (
                 ("What does it say for locker?", "What does it say for locker?"),
                 ("You are a careful clerk. Read the total.", "Read the total."),
-                ("You are a helpful assistant.", ""),
+                ("You are a helpful assistant. Be brief.", ""),
                 ("word " * 40, ""),
             )
         ),
