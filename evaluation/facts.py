@@ -83,15 +83,16 @@ def _showable(parser, options, model, processor, examples, facts: Sequence[Facts
         return examples, facts
     from evaluation.baselines.resize import small_prompt
 
-    budgets, reasons = [budget for budget in options.budgets if budget != FULL], {}
+    budgets = [budget for budget in options.budgets if budget != FULL]
+    of_size: dict[tuple[int, int], str | None] = {}
     for example, fact in zip(examples, facts, strict=True):
-        if budgets and fact.size not in reasons:
+        if budgets and fact.size not in of_size:
             try:
                 small_prompt(model, processor, [example], [min(tokens_for(budget, fact.cells) for budget in budgets)])
-                reasons[fact.size] = None
+                of_size[fact.size] = None
             except BudgetTooSmall as error:
-                reasons[fact.size] = f"{error}, or --skip-bad to leave such pictures out"
-    reasons = [reasons.get(fact.size) for fact in facts]
+                of_size[fact.size] = f"{error}, or --skip-bad to leave such pictures out"
+    reasons = [of_size.get(fact.size) for fact in facts]
     return _without(parser, options, examples, facts, reasons, "not to be shown in so few tokens")
 
 
