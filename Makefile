@@ -111,9 +111,7 @@ $(VENV)/.installed: pyproject.toml
 
 # Gradio asks for an older pillow than the rest runs with: an environment that sees the other's packages and holds what differs.
 $(APP)/.installed: $(VENV)/.installed
-	python3 -m venv $(APP)
-	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
-	    > "$$($(APP)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	$(BIN)/python -c "from dev.matrix import share; share('$(APP)')"
 	$(APP)/bin/pip install --quiet --no-compile 'arrcoc[app]'
 	touch $@
 

@@ -44,7 +44,12 @@ class Asked:
 
     def budget(self, number: int) -> int:
         """Tokens that an image may have."""
-        return self.sizes[number] if self.counts is None else self.counts[number]
+        return self.budgets[number]
+
+    @property
+    def budgets(self) -> list[int]:
+        """Tokens that each image may have."""
+        return self.sizes if self.counts is None else self.counts
 
 
 def ask(

@@ -25,8 +25,8 @@ class EncodedImages:
         pixel_statistics: (images, 2) as `statistics_of` gives them, what their processing is recognised by; `None` where
             nobody holds them.
         encode_ratio, allocation_mode: that they were encoded with.
-        budgets: tokens that each was encoded for; which of several copies of a picture a prompt shows is told by them.
         owner: the model that encoded them.
+        budgets: tokens that each was encoded for; which of several copies of a picture a prompt shows is told by them.
     """
 
     vision: Any
@@ -37,7 +37,7 @@ class EncodedImages:
     encode_ratio: float | str
     allocation_mode: str
     owner: weakref.ref = field(repr=False)
-    budgets: list[int] = field(default_factory=list)
+    budgets: list[int]
     pixel_statistics: torch.Tensor | None = None
 
     def spending(self, encode_ratio, allocation_mode) -> tuple[float | str, str]:

@@ -16,14 +16,8 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # whole numbers wider than 8 bits
 _DEEP_MAXIMUM = 65535
-_WIDE = (
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int32",
-    "int64",
-)  # of arrays: torchvision does not round these to bytes, nor clip them
+# Of arrays: torchvision does not round these to bytes, nor clip them.
+_WIDE = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 _REDUCING_GAP = 2.0  # PIL first reduces by whole numbers a picture of more than twice this many times the target size
 _ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\s]")

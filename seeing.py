@@ -146,8 +146,8 @@ class SeeingMixin(DecidingMixin):
         asked = self._ask(**inputs, encode_ratio=encode_ratio, allocation_mode=allocation_mode)
         if encoded_images is not None:
             pixels = None if pixel_values is None else self._patches(pixel_values, asked)
-            budgets = [asked.budget(number) for number in range(len(asked.grids))]
-            encoded_images = encoded_images.shown(self, inputs["image_grid_thw"], asked.texture_images, budgets, pixels)
+            grids, textures = inputs["image_grid_thw"], asked.texture_images
+            encoded_images = encoded_images.shown(self, grids, textures, asked.budgets, pixels)
         # where nothing is asked, the processor's are there, and empty
         if asked.questions is None and not asked.all_full:
             logger.warning_once(
@@ -181,7 +181,7 @@ class SeeingMixin(DecidingMixin):
         glances = [None if seen is None else replace(seen, read=None) for seen in glances]  # nothing reads it again
         return EncodedImages(
             vision, glances, views, image_grid_thw, asked.texture_images, asked.encode_ratio, asked.allocation_mode,
-            weakref.ref(self), [asked.budget(number) for number in range(len(asked.grids))],
+            weakref.ref(self), asked.budgets,
         )  # fmt: skip
 
     def _patches(self, pixel_values, asked: Asked) -> tuple[torch.Tensor, ...]:

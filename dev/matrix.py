@@ -39,21 +39,26 @@ def releases() -> list[str]:
     return [str(version) for version in sorted(newest.values())]
 
 
+def share(folder: str | Path) -> None:
+    """A new environment in `folder` that sees the packages of the running one."""
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    own = subprocess.run(
+        [Path(folder) / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    # addsitedir also reads the .pth files there, one of which makes the package importable.
+    shared = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    (Path(own) / "shared.pth").write_text(shared)
+
+
 def environment(version: str) -> Path:
     """The Python of an environment with this release, made if needed."""
     folder = FOLDER / version
     python = folder / "bin" / "python"
     if not (folder / ".complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        own = subprocess.run(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        # addsitedir also reads the .pth files there, one of which makes the package importable.
-        shared = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
-        (Path(own) / "shared.pth").write_text(shared)
+        share(folder)
         install = ["-m", "pip", "--disable-pip-version-check", "install", "-q", f"transformers=={version}"]
         subprocess.run([python, *install], check=True)
         (folder / ".complete").touch()

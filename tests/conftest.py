@@ -291,7 +291,7 @@ def report(record_property):
 
 
 def pytest_collection_finish():
-    """What was imported stays until the end: the collector need not walk through it again and again, a tenth of all time."""
+    """What was imported stays until the end: the collector need not walk through it again and again."""
     gc.collect()
     gc.freeze()
 

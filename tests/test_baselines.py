@@ -508,6 +508,26 @@ def test_resize_finds_the_size_of_any_other_processor(page):
         resize.resize(model, FixedTiles(), [example], [0])
 
 
+def test_resize_shows_no_dot_for_its_aspect(page):
+    """Some processors cut a picture into tiles by its aspect alone: one of two pixels is square, and has fewer."""
+
+    class ByAspect(FixedTiles):
+        def apply_chat_template(self, chats, **kwargs):
+            width, height = chats[0][0]["content"][0]["image"].size
+            return interface.BatchFeature({"input_ids": torch.tensor([[7] * (1 if width == height else 50)])})
+
+    config = type("Config", (), {"image_token_id": 7})
+    model = type("Other", (), {"config": config, "device": "cpu", "dtype": torch.float32})()
+    with pytest.raises(interface.BudgetTooSmall, match=r"more than 5 tokens on .* made \(32, 16\)"):
+        resize.resize(model, ByAspect(), [Example(page(200, 100), "total?")], [5])
+
+
+def test_pixels_have_the_dtype_of_the_model(tiny, tiny_processor, examples):
+    model = type("Half", (), {"config": tiny.config, "device": "cpu", "dtype": torch.bfloat16})()
+    for method in (resize.resize, baselines.find("full")):
+        assert method(model, tiny_processor, examples[:1], [4]).inputs["pixel_values"].dtype == torch.bfloat16
+
+
 def test_resize_counts_what_a_processor_adds_to_its_grid(tiny, tiny_processor, page, monkeypatch):
     monkeypatch.setattr(resize, "count_image_tokens", lambda *a: [n + 5 for n in interface.count_image_tokens(*a)])
     assert resize.resize(tiny, tiny_processor, [Example(page(128, 96), "total?")], [20]).tokens[0] <= 20

@@ -277,7 +277,7 @@ def test_stock_qwen3_vl_is_loaded_as_ours(command, stock_twin, tiny_model, model
     assert {(row["method"], row["tokens"]) for row in rows} == {("arrcoc", 4)}
 
 
-def test_another_model_runs_what_it_can(command, processor, tmp_path, capsys):
+def test_another_model_runs_what_it_can(command, processor, tmp_path, monkeypatch, capsys):
     """A tiny LLaVA: 24 x 24 px, 9 tokens a picture whatever its size."""
     tokenizer = processor.tokenizer
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -315,6 +315,19 @@ def test_another_model_runs_what_it_can(command, processor, tmp_path, capsys):
     with pytest.raises(SystemExit):
         command(*common, "--methods", "full", "--restart")
     assert "llava has no chat template" in capsys.readouterr().err
+    config = tmp_path / "llava" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"is_encoder_decoder": True}))
+    with pytest.raises(SystemExit):
+        command(*common, "--methods", "full", "--restart")
+    assert "llava has an encoder before its decoder" in capsys.readouterr().err
+
+    def lacks(*arguments, **options):
+        raise ImportError("the processor needs another package")
+
+    monkeypatch.setattr(loading.AutoProcessor, "from_pretrained", lacks)
+    with pytest.raises(SystemExit):
+        command(*common, "--methods", "full", "--restart")
+    assert "llava can't be loaded: the processor needs another package" in capsys.readouterr().err
 
 
 def test_pictures_that_resize_can_not_show_are_left_out_if_so_wished(loaded, monkeypatch, capsys):

@@ -258,7 +258,7 @@ def test_text_alone_and_longer_chats_work(endpoint, page, expected):
         answer = endpoint({"inputs": inputs, "parameters": dict(FEW)})
         assert answer["generated_text"] == expected([])
         assert answer["visual_tokens"] == answer["all_visual_tokens"] == []
-    chat = [{"role": "system", "content": "Be short."}, *user(image(url_of(page())), says())]
+    chat = [{"role": "system", "content": "Be short."}, *user(image(url_of(page())) | {"text": None}, says())]
     chat += [{"role": "assistant", "content": "12"}, *user(says("and the date?") | {"image": None, "image_url": None})]
     assert endpoint({"inputs": chat, "parameters": FEW})["visual_tokens"] == [9]
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers.utils import is_torchvision_available
 
 from training import train_base
 from training.base_model import HEADS, VOCABULARY, build_model, export
@@ -414,7 +415,8 @@ def test_training_sees_what_the_template_and_the_processor_make(tokenizer, proce
     page = make_page(0, "train", (8, 12))
     stock = processor.image_processor([page.image], return_tensors="pt")
     ours = patches(torch.from_numpy(np.array(page.image))[None])
-    torch.testing.assert_close(stock["pixel_values"], ours, rtol=0, atol=1e-6)  # torchvision rounds once less
+    rounding = 1e-6 if is_torchvision_available() else 0  # which scales and normalises in one step
+    torch.testing.assert_close(stock["pixel_values"], ours, rtol=0, atol=rounding)
     assert stock["image_grid_thw"].tolist() == [[1, 16, 24]]
 
 
