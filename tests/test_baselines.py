@@ -238,11 +238,11 @@ def test_largest_grid_never_exceeds_the_budget():
             rows, columns = interface.largest_grid(height, width, budget)
             assert 1 <= rows * columns <= budget
     assert interface.largest_grid(10, 10, 25) == (5, 5)
-    assert interface.largest_grid(12, 12, 14) == (4, 3)
+    assert interface.largest_grid(12, 12, 14) == (3, 4)  # of two that are as good, the wider
     assert interface.largest_grid(2, 20, 20) == (2, 10)  # all of them, where one side is too short for the aspect
     assert interface.largest_grid(6, 58, 34) == (2, 17)
     assert interface.largest_grid(2, 3, 5, (2, 3)) == (2, 2)  # no side is enlarged
-    assert interface.largest_grid(3, 3, 8, (3, 3)) == (3, 2)
+    assert interface.largest_grid(3, 3, 8, (3, 3)) == (2, 3)
 
 
 def test_tome_merges_duplicates_first_and_weighs_by_size():
@@ -331,6 +331,7 @@ def test_cdpruner_relevance_is_the_cosine_to_the_mean_of_the_question_with_its_o
     tokens = torch.tensor([[2.0, 0], [0, 1.0], [-1.0, 0]])
     question = torch.tensor([[3.0, 0], [1.0, 0], [0.0, 3.0]])  # their mean is (4 / 3, 1): cosines 0.8, 0.6, -0.8
     torch.testing.assert_close(cdpruner.relevance_of(tokens, question), torch.tensor([1.0, 0.875, 0.0]))
+    torch.testing.assert_close(cdpruner.relevance_of(tokens, question, negated=True), torch.tensor([0.0, 0.125, 1.0]))
 
 
 def test_greedy_map_takes_the_largest_determinant_at_each_step():
@@ -343,6 +344,14 @@ def test_greedy_map_takes_the_largest_determinant_at_each_step():
         rest = [cell for cell in range(9) if cell not in chosen]
         chosen.append(max(rest, key=lambda cell: torch.linalg.det(kernel[[*chosen, cell]][:, [*chosen, cell]]).item()))
     assert cdpruner.greedy_map(features, relevance, 5).tolist() == chosen
+
+
+def test_cdpruner_negated_keeps_other_cells_of_the_same_question(tiny, tiny_processor, examples):
+    asked = [Example(examples[0].image, "who signed the third page of it?")]
+    methods = map(baselines.find, ("cdpruner", "cdpruner_negated"))
+    (plain,), (negated,) = (method(tiny, tiny_processor, asked, [12]).kept for method in methods)
+    assert plain.sum() == negated.sum() == 12
+    assert not torch.equal(plain, negated)
 
 
 def test_cdpruner_depends_on_the_question_and_divprune_does_not(tiny, tiny_processor, examples):

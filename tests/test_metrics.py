@@ -86,6 +86,8 @@ def test_as_number():
     assert [as_number(text) for text in ("-$5", "$-5", "- €5", "+$ 5", "-$1,000%")] == [-5, -5, -5, 5, -10]
     assert [as_number(text) for text in ("5 €", "12.50€", "-1,234,567.5 $")] == [5, 12.5, -1234567.5]
     assert [as_number(text) for text in ("1,2", "12,50", "1,2345", "1234,567", "1,234,56", "1.5,000")] == [None] * 6
+    assert [as_number(text) for text in ("0,123", "0,050", "000,123", "1,234.5,6", "1,234e5")] == [None] * 5
+    assert [as_number(text) for text in ("1,234.", "+12,345.6 %")] == [1234, pytest.approx(123.456)]
     assert [as_number(text) for text in ("A4", "inf", "nan", "", "12 km", "1_000", "-$-5")] == [None] * 7
 
 

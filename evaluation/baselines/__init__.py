@@ -26,6 +26,7 @@ METHODS = {
     "visionzip": ("evaluation.baselines.visionzip", "visionzip"),
     "divprune": ("evaluation.baselines.divprune", "divprune"),
     "cdpruner": ("evaluation.baselines.cdpruner", "cdpruner"),
+    "cdpruner_negated": ("evaluation.baselines.cdpruner", "cdpruner_negated"),
     "vision_selector": ("evaluation.baselines.vision_selector", "vision_selector"),
     "glimpse_prune": ("evaluation.baselines.glimpse_prune", "glimpse_prune"),
     "query_blind": ("evaluation.baselines.query_blind", "query_blind"),

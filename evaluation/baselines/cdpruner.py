@@ -10,9 +10,11 @@ Whose embedding, and with which sign:
   relevant; its authors say that they saw this in CLIP only (issue 14 there).
 - The paper, for models with a vision tower alone, such as Qwen2.5-VL: the mean of the language model's embeddings of the
   question. That repository has code for LLaVA alone.
-- Here, Qwen3-VL, which has no text tower: the second, with the merged visual tokens, which live in the same space, and with
-  the paper's sign. Nothing trains these two to be alike, as CLIP's towers are.
+- Here, Qwen3-VL, which has no text tower: the second, with the merged visual tokens, which live in the same space. Nothing
+  trains these two to be alike, as CLIP's towers are. `cdpruner` has the paper's sign, `cdpruner_negated` that of the code.
 """
+
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -24,14 +26,16 @@ from evaluation.baselines.selection import Encoded, encode, fill, plan_cells
 SMALLEST_GAIN = 1e-6
 
 
-def relevance_of(tokens: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
-    """(N,) cosine of each token (N, C) to the mean of the question's (Tq, C), scaled to [0, 1] over the picture.
+def relevance_of(tokens: torch.Tensor, question: torch.Tensor, negated: bool = False) -> torch.Tensor:
+    """(N,) cosine of each token (N, C) to the mean of the question's (Tq, C), scaled to [0, 1] over the picture; of its
+    opposite, if `negated`.
 
     All ones where nothing is asked, or where all tokens are equally relevant.
     """
     if not len(question):
         return torch.ones(len(tokens), device=tokens.device)
     cosine = F.normalize(tokens.float(), dim=-1) @ F.normalize(question.float().mean(0), dim=-1)
+    cosine = -cosine if negated else cosine
     low, high = cosine.min(), cosine.max()
     return (cosine - low) / (high - low) if high > low else torch.ones_like(cosine)
 
@@ -48,7 +52,8 @@ def greedy_map(features: torch.Tensor, relevance: torch.Tensor, count: int) -> t
         relevance: (N,) in [0, 1].
         count: 1 .. N.
     """
-    directions = F.normalize(features.double(), dim=-1) * relevance.double()[:, None]
+    precise = torch.float32 if features.device.type == "mps" else torch.float64  # which MPS has not
+    directions = F.normalize(features.to(precise), dim=-1) * relevance.to(precise)[:, None]
     gains = directions.square().sum(-1)
     factor = directions.new_zeros(count, len(gains))
     free = torch.ones_like(gains, dtype=torch.bool)
@@ -75,15 +80,18 @@ def questions_of(model, encoded: Encoded) -> list[torch.Tensor]:
         return [embed(row[real]) for row, real in zip(ids, mask, strict=True)]
 
 
-def cdpruner(model, processor, examples, budgets) -> Prepared:
+def cdpruner(model, processor, examples, budgets, negated: bool = False) -> Prepared:
     """Inputs with the K cells of each picture that a determinantal point process conditioned on the question chooses.
 
-    How the question enters on a model without a text tower is said at the top of this file.
+    How the question enters on a model without a text tower, and what is `negated`, is said at the top of this file.
     """
     encoded = encode(model, processor, examples, budgets)
     plans = []
     for tokens, question, count in zip(
         encoded.vision.pooler_output, questions_of(model, encoded), encoded.counts, strict=True
     ):
-        plans.append(plan_cells(greedy_map(tokens, relevance_of(tokens, question), count), len(tokens)))
+        plans.append(plan_cells(greedy_map(tokens, relevance_of(tokens, question, negated), count), len(tokens)))
     return fill(encoded, plans)
+
+
+cdpruner_negated = partial(cdpruner, negated=True)

@@ -1,13 +1,18 @@
 """Selection in the style of GlimpsePrune: after some layers of the language model, a learned token tells which cells matter.
 
 Written from the description in arXiv 2508.01548: a learned glimpse token follows the prompt; how it attends to the image in
-the first layers, together with the visual tokens' states there, goes through a small predictor with 2D rotary positions;
-trained on evidence boxes (Dice + 0.1 BCE).
+the first layers goes through a small predictor with 2D rotary positions, which learns from evidence boxes (Dice + 0.1 BCE).
 
-What departs from the paper: the predictor's form and size, and what it is conditioned on, are ours. The K highest cells are
-kept, where GlimpsePrune keeps as many as pass a threshold. GlimpsePrune drops tokens within one pass; here the language
-model answers in a second pass that reads the kept tokens alone, in every layer. Its scores are trained through a soft top-k
-whose temperature falls while it learns (`training.allocator_learner`), which the paper has not.
+What departs from the paper and its code (github.com/HVision-NKU/GlimpsePrune, its configuration for Qwen2.5-VL 7B):
+
+- The predictor's form and size are ours. It reads the attention in all first layers as shares, and the language model's states
+  of the visual tokens after them; theirs the logits of one layer, and what four blocks of the vision tower made of the cells.
+- The glimpse enters at the input alone; theirs is added at every layer.
+- Boxes alone teach it (Dice, BCE and, in the bundled weights, `mass`), through a soft top-k whose temperature falls
+  (`training.allocator_learner`); theirs learns from the language model's loss on the answer, too, with a weight of 1.
+- The K highest cells are kept, where GlimpsePrune keeps as many as pass a threshold.
+- GlimpsePrune drops tokens within one pass; here the language model answers in a second pass that reads the kept tokens alone,
+  in every layer.
 """
 
 import copy
@@ -23,7 +28,7 @@ from evaluation.baselines.selection import encode, fill, plan_cells
 from training.language_pass import eager_attention
 
 READS_ALL = True
-LAYER_SHARE = 18 / 28  # the paper's layer of 28, as a share of the language model
+LAYER_SHARE = 19 / 28  # up to layer 18, counted from 0, of 28, as a share of the language model
 UNTIMED = (
     "it answers in a second pass over the kept tokens, after the first layers read all of them with eager attention; "
     "GlimpsePrune drops tokens within one pass"

@@ -161,7 +161,8 @@ def largest_grid(height: float, width: float, budget: int, whole: tuple[int, int
     """(rows, columns) of the grid of at most `budget` cells that spends most of them near the aspect of height : width, no side
     longer than that of `whole`.
 
-    A change of the aspect by a factor of e weighs as much as a quarter of the budget; of two that are as good, the higher.
+    A change of the aspect by a factor of e weighs as much as a quarter of the budget; of two that are as good, the wider, in
+    which the letters of a line stay further apart.
     """
 
     def worth(grid: tuple[int, int]) -> float:
@@ -170,7 +171,7 @@ def largest_grid(height: float, width: float, budget: int, whole: tuple[int, int
 
     highest, widest = whole or (budget, budget)
     grids = []
-    for rows in range(min(budget, highest), 0, -1):
+    for rows in range(1, min(budget, highest) + 1):
         most = min(budget // rows, widest)
         grids += [(rows, most), (rows, min(most, max(1, round(rows * width / height))))]
     return max(grids, key=worth)

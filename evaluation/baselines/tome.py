@@ -21,7 +21,7 @@ def merge_similar(metric: torch.Tensor, count: int, rounds: int) -> torch.Tensor
         metric: (N, C) what is compared, by cosine.
         count: groups that are left, 1 .. N.
         rounds: in how many equal steps (the constant schedule). Where they don't suffice, since a round merges half
-            of the tokens at most, more follow.
+            of the tokens at most (of an odd number the larger half), more follow.
     """
     groups = torch.arange(len(metric), device=metric.device)
     metric, sizes = metric.float(), torch.ones(len(metric), 1, device=metric.device)

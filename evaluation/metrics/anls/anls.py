@@ -23,7 +23,8 @@ def edit_distance(one: str, other: str) -> int:
 def anls(prediction: str, references, threshold: float = THRESHOLD) -> float:
     """The best 1 - d over `references`, d the edit distance over the longer length; 0.0 where d is not below `threshold`.
 
-    Case and white space do not count. lmms-eval and the script of DocVQA count an answer of which exactly half is wrong.
+    Case and white space do not count. lmms-eval and the script of DocVQA count an answer of which exactly half is wrong, and
+    lmms-eval divides by the length with all white space.
 
     Source: Biten et al. 2019, "Scene Text Visual Question Answering", equation 1.
     """

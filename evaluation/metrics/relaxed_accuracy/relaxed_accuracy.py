@@ -9,14 +9,14 @@ import evaluate
 
 TOLERANCE = 0.05  # Masry et al. 2022, section 5
 _CURRENCY = re.compile(r"^([+-]?)\s*[$€£]+\s*|\s*[$€£]+$")  # behind the sign, before it, or at the end
-_GROUPED = re.compile(r"[+-]*\d{1,3}(,\d{3})+(?![\d,])")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*%?")
 
 
 def as_number(text: str) -> float | None:
     """The finite number that `text` is, with thousands commas, a currency sign or a percent sign; else None, also with other
     commas, which may be decimal ones."""
     plain = _CURRENCY.sub(r"\1", text.strip())
-    if _GROUPED.match(plain):
+    if _GROUPED.fullmatch(plain):
         plain = plain.replace(",", "")
     percent = plain.endswith("%")
     if "_" in plain:  # Python's own way to group digits
@@ -34,7 +34,7 @@ def relaxed_accuracy(prediction: str, references, tolerance: float = TOLERANCE) 
     """1.0 where `prediction` is within `tolerance` of a number among `references`, or equals one of them; else 0.0.
 
     The tolerance is relative to the reference; a reference of zero is to be met exactly. Text must be equal but for case
-    and white space.
+    and white space. lmms-eval compares numbers with commas or a currency sign, and a reference of zero, as text.
 
     Source: Masry et al. 2022, "ChartQA", section 5.
     """
