@@ -66,12 +66,13 @@ def encode_cells(visual, pixel_values, grid_thw, cells: list[torch.Tensor | None
             spatial_merge_size=visual.spatial_merge_size,
         )
         ends = torch.tensor(counts, device=device).cumsum(0) * unit
-        kwargs |= {
+        # what comes ready made wins: training lets a batch of one grid attend at once
+        kwargs = {
             "position_ids": get_vision_position_ids(grid_thw, visual.spatial_merge_size)[rows],
             "interp_indices": indices[rows],
             "interp_weights": weights[rows],
             "cu_seqlens": F.pad(ends, (1, 0)).to(torch.int32),
-        }
+        } | kwargs
         pixel_values = pixel_values[rows.to(pixel_values.device)]
     output = visual(pixel_values.to(visual.dtype), grid_thw=grid_thw, return_dict=True, **kwargs)
     output.pooler_output = output.pooler_output.split(counts)

@@ -6,11 +6,13 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from training.base_model import build_model
 from training.batches import IGNORED, asked_names, conversation, image_start, make_batch, patches, pointer_targets
 from training.curriculum import STAGES
 from training.leaving_out import leave_out
+from training.speed import speed_up
 from training.steps import GlyphHead, _batch_positions, _views, answer_logits, losses
 from training.stream import Batches
 from training.world import KINDS, make_page
@@ -119,6 +121,24 @@ def test_names_are_not_asked_of_cells_whose_labels_may_be_gone():
     head = GlyphHead(model.config.text_config.hidden_size)
     assert losses(model, head, leave_out(pages(3), Random(3)), torch.float32)["keys"] == 0
     assert losses(model, head, pages(3), torch.float32)["keys"] > 0
+
+
+def test_pages_in_part_attend_in_one_call_as_whole_ones_do(monkeypatch):
+    whole = pages(3)
+    model = build_model(0).eval()
+    speed_up(model, compiled=False)
+    stock, calls = ALL_ATTENTION_FUNCTIONS["batched_images"], []
+    monkeypatch.setitem(
+        ALL_ATTENTION_FUNCTIONS._global_mapping, "batched_images", lambda *a, **k: calls.append(1) or stock(*a, **k)
+    )
+    counted = []
+    for batch in (whole, leave_out(whole, Random(3))):
+        calls.clear()
+        tokens = answer_logits(model, batch)[2]
+        counted.append(len(calls))
+    assert counted == [model.config.vision_config.depth] * 2
+    plain = build_model(0).eval()
+    assert torch.allclose(tokens, answer_logits(plain, batch)[2], atol=1e-5)
 
 
 @pytest.mark.parametrize("foveated", [False, True])

@@ -1,9 +1,12 @@
 """The drawn world, its tokenizer, and that training runs, saves and resumes."""
 
+import gc
 import json
+import math
 import re
 import subprocess
 import sys
+import weakref
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +18,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers.utils import is_torchvision_available
 
-from training import train_base
+from training import steps, train_base
 from training.base_model import HEADS, VOCABULARY, build_model, export
-from training.batches import GLYPHS, IGNORED, conversation, glyph_targets, key_targets, make_batch, patches
+from training.batches import (
+    GLYPHS,
+    IGNORED,
+    conversation,
+    glyph_targets,
+    image_start,
+    key_targets,
+    labelled_places,
+    make_batch,
+    opens_answer,
+    patches,
+)
 from training.curriculum import STAGES
-from training.speed import one_grid, speed_up
+from training.speed import POINTER_LAYERS, one_grid, speed_up
 from training.steps import WEIGHTS, _positions, exact_matches
 from training.tokenizer import SPECIAL_TOKENS, build_tokenizer
 from training.train_allocator import make_source
@@ -455,6 +469,35 @@ def test_the_faster_attention_equals_stock():
             pixels, inputs["image_grid_thw"], return_dict=True, **one_grid(fast, 240, 2)
         )
         assert (fast(**inputs, mm_encoder_outputs={"image": seen}).logits - expected).abs().max() < 1e-5
+
+
+def test_a_model_is_not_kept_by_the_positions_that_were_found_with_it():
+    model = build_model(0)
+    found = steps._positions(model, (2, 3), 1, 9)
+    assert steps._positions(model, (2, 3), 1, 9) is found
+    kept = weakref.ref(model)
+    del model
+    gc.collect()
+    assert kept() is None
+
+
+def test_the_first_token_of_an_answer_counts_three_times_where_it_looks():
+    model = build_model(0)
+    batch = make_batch(STAGES[3], "train", 0, 1, (8, 8))
+    rows, places = labelled_places(batch.labels)
+    pointed, first = batch.pointers.any(-1), opens_answer(rows, places)
+    assert (pointed & first).any()
+    length, start = batch.input_ids.shape[1], image_start(batch.input_ids)
+    attention = torch.full((1, 8, length, length), 1e-3)
+    for row, place, cells, opens in zip(rows, places, batch.pointers, first, strict=True):
+        attention[row, :, place, start : start + cells.numel()] = 0
+        share = torch.tensor(0.5 if opens else 0.125)
+        attention[row, :, place, start + cells.int().argmax()] = share
+    for number in POINTER_LAYERS:
+        model.model.language_model.layers[number].self_attn.kept_attention = attention
+    weights = torch.where(first[pointed], 3.0, 1.0)
+    wanted = (weights * torch.where(first[pointed], math.log(2), math.log(8))).sum() / weights.sum()
+    assert float(steps.pointer_loss(model, batch)) == pytest.approx(float(wanted), rel=1e-5)
 
 
 def test_glyph_targets_stand_where_the_characters_do():

@@ -1,6 +1,6 @@
 """One training step's loss, and the exact match of a batch, on the stock Qwen3-VL classes."""
 
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -62,13 +62,20 @@ def _name_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return each.sum(-1).mean()
 
 
-@lru_cache(maxsize=256)
+_FOUND: WeakKeyDictionary = WeakKeyDictionary()  # positions of each model, which goes when nothing else needs it
+
+
 def _positions(model: Qwen3VLForConditionalGeneration, cells: tuple[int, int], start: int, length: int) -> torch.Tensor:
     # stock positions (3, 1, length) depend on nothing but where the image starts, its grid and the length
+    found = _FOUND.setdefault(model, {})
+    if (cells, start, length) in found:
+        return found[cells, start, length]
     kinds = torch.zeros(1, length, dtype=torch.int)
     kinds[:, start : start + cells[0] * cells[1]] = 1
     grid = torch.tensor([[1, cells[0] * MERGE, cells[1] * MERGE]])
-    return model.model.get_rope_index(torch.zeros(1, length, dtype=torch.long), kinds, image_grid_thw=grid)[0]
+    ids = torch.zeros(1, length, dtype=torch.long)
+    found[cells, start, length] = model.model.get_rope_index(ids, kinds, image_grid_thw=grid)[0]
+    return found[cells, start, length]
 
 
 def _batch_positions(
