@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.checkpoint import RESTORER, STAGE_1
 from publishing import staging
 from training import allocator as files
@@ -494,6 +494,21 @@ def test_phase_2_trains_lora_and_exports_it_merged(train, base, tmp_path):
     assert all(".language_model.layers.3." in name for name in differ)
 
 
+def test_an_export_keeps_the_dtype_of_its_base_and_pads_at_the_left(train, base, tmp_path):
+    half = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base, dtype=torch.bfloat16)
+    half.save_pretrained(tmp_path / "base")
+    ARRCOCProcessor.from_pretrained(base, padding_side="right").save_pretrained(tmp_path / "base")
+    train(tmp_path / "out", "--model", tmp_path / "base", "--export", steps=1)
+    tensors = load_file(tmp_path / "out" / "model" / "model.safetensors")
+    dtypes = {own: {t.dtype for name, t in tensors.items() if (".arrcoc." in name) == own} for own in (False, True)}
+    assert dtypes == {False: {torch.bfloat16}, True: {torch.float32}}
+    exported = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(tmp_path / "out" / "model")
+    assert exported.dtype == torch.bfloat16
+    for name, parameter in half.named_parameters():
+        assert ".arrcoc." in name or torch.equal(parameter, tensors.get(name, parameter)), name
+    assert ARRCOCProcessor.from_pretrained(tmp_path / "out" / "model").tokenizer.padding_side == "left"
+
+
 def test_phase_2_trains_the_top_layers(train, tmp_path, capsys):
     train(tmp_path, "--phase", 2, "--adapt", "top", "--layers", 1, "--signals", "lm,distill_attention", steps=2)
     assert all(".layers.3." in name for name in load_file(tmp_path / "language_model.safetensors"))
@@ -717,6 +732,16 @@ def test_a_file_with_dials_that_no_config_takes_is_named(dials, base, tmp_path):
     with pytest.raises(ValueError, match=r"a\.safetensors has dials .* save the allocator anew"):
         load_allocator(model, tmp_path / "a.safetensors")
     assert model.config.to_dict() == before
+
+
+def test_a_file_that_lacks_a_dial_has_its_default_and_not_that_of_the_model(base, tmp_path):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base, dilation_strength=0.7, coverage_floor=0.2)
+    save_allocator(model, tmp_path / "a.safetensors")
+    tensors, metadata = read_tensors(tmp_path / "a.safetensors")
+    dials = {name: value for name, value in json.loads(metadata["dials"]).items() if name != "dilation_strength"}
+    write_tensors(tmp_path / "a.safetensors", tensors, metadata | {"dials": json.dumps(dials)})
+    load_allocator(model, tmp_path / "a.safetensors")
+    assert (model.config.dilation_strength, model.config.coverage_floor) == (0.0, 0.2)
 
 
 def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, tmp_path):

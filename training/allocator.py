@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from arrcoc.checkpoint import with_new_parts
+from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
 from arrcoc.layer import SHAPES
 from evaluation.dials import DIALS
 
@@ -28,6 +29,7 @@ _VISION_SHAPE = (
 )  # fmt: skip
 BASE_FLOAT16 = "base_float16"
 _ROWS = 64  # of each tensor that the fingerprint reads
+_DEFAULTS = {name: ARRCOCQwen3VLConfig.__dataclass_fields__[name].default for name in DIALS}
 _LANGUAGE_READERS = ("glimpse_prune",)  # scorers of the language model's states
 _TRAINED = {"arrcoc": "with the question", "query_blind": "without the question"}
 
@@ -228,7 +230,7 @@ def read_allocator(
             "on a device"
         )
     try:
-        chosen = dict(json.loads(metadata["dials"]))
+        chosen = _DEFAULTS | dict(json.loads(metadata["dials"]))  # a file of older code lacks what came later
         config.update(chosen)
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(

@@ -1,6 +1,6 @@
 """Turns a trained stock base into the bundled checkpoint: our config, an allocator, no code files; and back.
 
-python -m training.export --base runs/base/export --allocator runs/allocator/allocator.safetensors
+python -m training.export --base runs/base/export --allocator runs/allocator/allocator.safetensors --out checkpoints/arrcoc-small
 python -m training.export --base checkpoints/arrcoc-small --stock --out runs/base/export
 """
 
@@ -104,7 +104,12 @@ def main(arguments: list[str] | None = None):
     parser.add_argument(
         "--stock", action="store_true", help="write stock Qwen3-VL instead, without the allocator of --base"
     )
-    parser.add_argument("--out", type=Path, default=DEFAULT_CHECKPOINT)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="folder; a model in it is replaced, but by --stock, which takes a new one",
+    )
     options = parser.parse_args(arguments)
     if options.stock and options.allocator:
         parser.error("--stock leaves the allocator out, and --allocator puts one in; pass one of them")

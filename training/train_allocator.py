@@ -202,9 +202,19 @@ def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) ->
     if options.export:
         model = merged(learner)
         load_allocator(model, path)  # rounded as the file is, so that both are one model
+        _in_own_dtype(model, options.model)
         model.save_pretrained(options.out / "model")
+        processor.tokenizer.padding_side = "left"  # generate() answers batches padded at the right wrongly
         processor.save_pretrained(options.out / "model")
     return path
+
+
+def _in_own_dtype(model, folder: str) -> None:
+    """Gives the base of `model` the dtype that `folder` holds it in; training may have read it in another. The allocator stays."""
+    dtype = ARRCOCQwen3VLConfig.from_pretrained(folder).dtype
+    for name, parameter in model.named_parameters():
+        if dtype is not None and ".arrcoc." not in name:
+            parameter.data = parameter.data.to(dtype)
 
 
 def _checkpoint(options: argparse.Namespace) -> str | None:
