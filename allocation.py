@@ -107,9 +107,10 @@ def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch
         return tokens[allocation.raster]
     fed = allocation.cell_token >= 0
     token = allocation.cell_token[fed]
-    count = torch.bincount(token, minlength=len(allocation)).to(tokens.dtype)
-    pooled = tokens.new_zeros(len(allocation), tokens.shape[-1]).index_add(0, token, tokens[fed])
-    return pooled / count[:, None]
+    wide = tokens[fed].to(torch.promote_types(tokens.dtype, torch.float32))  # a sum may exceed what float16 holds
+    count = torch.bincount(token, minlength=len(allocation))
+    pooled = wide.new_zeros(len(allocation), tokens.shape[-1]).index_add(0, token, wide)
+    return (pooled / count[:, None]).to(tokens.dtype)
 
 
 def apply_to_deepstack(

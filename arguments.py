@@ -20,7 +20,7 @@ def is_empty(images) -> bool:
 
 def setting(kwargs: dict, group: str, name: str, default):
     """An argument of a call, given flat or within its group, as transformers merges them."""
-    nested = {**kwargs.get("common_kwargs", {}), **kwargs.get(group, {})}
+    nested = {**(kwargs.get("common_kwargs") or {}), **(kwargs.get(group) or {})}
     return kwargs.get(name, nested.get(name, default))
 
 

@@ -94,11 +94,8 @@ def refuse_misspelt_arguments(names: Iterable[str]) -> None:
 
 
 # Of other models; generic code may pass them, if only as None.
-_OF_OTHER_MODELS = frozenset(
-    f"{whose}_{what}"
-    for whose in ("pixel", "image", "video", "encoder", "decoder", "feature", "qformer", "vision")
-    for what in ("attention_mask", "input_ids")
-)
+_OTHERS = "pixel image video encoder decoder feature qformer vision text audio cross memory user"
+_OF_OTHER_MODELS = frozenset(f"{whose}_{what}" for whose in _OTHERS.split() for what in ("attention_mask", "input_ids"))
 
 
 @functools.lru_cache

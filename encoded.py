@@ -13,6 +13,29 @@ from .looking import Glance
 _SAME = 0.01  # share by which statistics of the same pixels may differ: half precision rounds
 
 
+class Owner:
+    """Which model encoded images, as long as something else holds it. Images are of that model alone, and so of its process."""
+
+    def __init__(self, model):
+        self.model = weakref.ref(model)
+
+    def __call__(self):
+        """The model; `None` where it is gone."""
+        return self.model()
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError(
+            "encoded images are asked by the model that encoded them, in its process, and can't be pickled or saved; keep the "
+            "processor's output, and call encode_images() where the model is"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class EncodedImages:
     """Images that the vision tower has seen: made by `encode_images()`, held by the caller, asked as often as wanted.
@@ -36,7 +59,7 @@ class EncodedImages:
     texture_images: torch.Tensor
     encode_ratio: float | str
     allocation_mode: str
-    owner: weakref.ref = field(repr=False)
+    owner: Owner = field(repr=False)
     budgets: list[int]
     pixel_statistics: torch.Tensor | None = None
 

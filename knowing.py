@@ -187,7 +187,8 @@ class NeutralLinear(Float32Linear):
 
 
 class Float32Conv2d(nn.Conv2d):
-    """A convolution that calculates in float32 whatever its weights are stored in."""
+    """A convolution that calculates in float32 whatever its weights are stored in; on a GPU in TF32, unless
+    `torch.backends.cudnn.allow_tf32` is off."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         bias = None if self.bias is None else self.bias.float()

@@ -190,8 +190,14 @@ class ARRCOCLayer(nn.Module):
         """Takes over the dials of `config` that no shape depends on; the model calls it before every decision.
 
         Raises:
-            ValueError: `coarse_share` was 0 when the layer was built and is not any more.
+            ValueError: `coarse_share` was 0 when the layer was built and is not any more, or there are fewer DeepStack levels than
+                `min_deepstack_levels`.
         """
+        if (config.min_deepstack_levels or 0) > self.allocator.num_levels:
+            raise ValueError(
+                f"min_deepstack_levels={config.min_deepstack_levels}, and this base has {self.allocator.num_levels} DeepStack "
+                "levels; pass at most as many, or None for all"
+            )
         if config.coarse_share > 0 and self.adapter is None:
             raise ValueError(
                 f"coarse_share={config.coarse_share} needs an adapter, and the model was built without one; pass coarse_share "
@@ -217,7 +223,7 @@ class ARRCOCLayer(nn.Module):
 
     def takes_several(self, step: str) -> bool:
         """Whether `look`, `rate` or `knows` takes several images of one grid, with one more dimension in front of all that it takes
-        and as many operations as for one. What replaces a scorer, or a method of this class, is given one image at a time."""
+        and as many operations as for one. What replaces a scorer, or such a method in a subclass, is given one image at a time."""
         own = getattr(type(self), step) is getattr(ARRCOCLayer, step)
         parts = [(getattr(self, name), kind) for name, kind in _TAKES_SEVERAL[step].items()]
         return own and all(type(part).forward is kind.forward and "forward" not in vars(part) for part, kind in parts)

@@ -210,15 +210,20 @@ def _without_context(question: str) -> str:
 
 def _without_instruction(question: str) -> str:
     """Without what says after it how to answer: no cell of the picture is about that."""
-    while True:
-        line, mark = question.rfind("\n") + 1, max(question.rfind(end) for end in _ENDS) + 1
+    end = mark = len(question)
+    while True:  # of many lines each is read once
+        line = question.rfind("\n", 0, end) + 1
+        if mark >= end:
+            mark = max(question.rfind(sign, 0, end) for sign in _ENDS) + 1
         for start in sorted({line, mark} - {0}, reverse=True):  # two texts of a chat may stand without a space between
-            asked, behind = question[:start].rstrip(), question[start:].strip().strip("()[]*_ ")
-            if asked and _instructs(behind):
-                question = asked
+            asked = start
+            while asked and question[asked - 1].isspace():
+                asked -= 1
+            if asked and _instructs(question[start:end].strip().strip("()[]*_ ")):
+                end = asked
                 break
         else:
-            return question
+            return question[:end]
 
 
 def _without_options(question: str) -> str:

@@ -1,6 +1,5 @@
 """From pixels to what fills the image placeholders: look, encode, and what is decided of that."""
 
-import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from .asking import Asked, check_pixels
 from .compiling import with_return_dict
 from .configuration_arrcoc import check_spending
 from .deciding import DecidingMixin
-from .encoded import EncodedImages, check_encoded, statistics_of
+from .encoded import EncodedImages, Owner, check_encoded, statistics_of
 from .encoding import CoarseView, coarse_view, encode_cells, parted
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
 from .placement import as_patches
@@ -181,7 +180,7 @@ class SeeingMixin(DecidingMixin):
         glances = [None if seen is None else replace(seen, read=None) for seen in glances]  # nothing reads it again
         return EncodedImages(
             vision, glances, views, image_grid_thw, asked.texture_images, asked.encode_ratio, asked.allocation_mode,
-            weakref.ref(self), asked.budgets,
+            Owner(self), asked.budgets,
         )  # fmt: skip
 
     def _patches(self, pixel_values, asked: Asked) -> tuple[torch.Tensor, ...]:

@@ -25,6 +25,7 @@ from benchmarks.records import Condition, SettingsMismatch, read, settings_of, w
 from benchmarks.summary import summarise, table
 from evaluation.baselines.interface import Shown
 from evaluation.budgets import label, parse_budgets, tokens_for
+from evaluation.loading import count
 
 SMALLEST = 32  # pixels, the side of one cell of the published geometries
 
@@ -35,14 +36,6 @@ def counts(text: str) -> tuple[int, ...]:
     if not all(entry.isdecimal() and int(entry) > 0 for entry in entries) or len(set(entries)) < len(entries):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of different whole numbers above 0, such as 1,2,4")
     return tuple(map(int, entries))
-
-
-def count(text: str) -> int:
-    """One whole number above 0."""
-    numbers = counts(text)
-    if len(numbers) > 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than one number; pass one")
-    return numbers[0]
 
 
 def budgets(text: str) -> tuple[float | int | str, ...]:

@@ -120,6 +120,13 @@ def test_pooled_cells_by_hand():
     torch.testing.assert_close(pooled, torch.tensor(expected)[:, None].repeat(1, 2))
 
 
+def test_the_mean_of_a_pooled_cell_is_finite_where_its_sum_is_not_in_float16():
+    made = allocation(plan(torch.zeros(4, 4), (1, 4, 4), 1, coarse_share=1.0), (1, 4, 4))
+    pooled = apply_to_tokens(made, torch.full((16, 2), 5000.0, dtype=torch.float16))
+    assert pooled.dtype == torch.float16
+    assert pooled.tolist() == [[5000, 5000]]
+
+
 def test_pooling_gives_what_finds_no_block_back_to_fine_cells():
     """15 tokens for 16 cells can't have 13 pooled ones: a 4 x 4 grid has four 2 x 2 blocks and one of 4 x 4."""
     for share in (0.0, 0.5, 0.9):

@@ -1028,7 +1028,14 @@ def test_a_mask_of_four_dimensions_says_nothing_of_padding(budget, tiny_model, m
 @torch.no_grad()
 def test_names_of_other_models_are_no_misspelling(processor, model, inputs, page):
     expected = model(**inputs).logits
-    assert torch.equal(model(**inputs, pixel_attention_mask=None, qformer_input_ids=None).logits, expected)
+    others = (
+        "pixel_attention_mask",
+        "qformer_input_ids",
+        "text_attention_mask",
+        "cross_attention_mask",
+        "audio_input_ids",
+    )
+    assert torch.equal(model(**inputs, **dict.fromkeys(others)).logits, expected)
     with pytest.raises(TypeError, match="did you mean query_attention_mask"):
         model(**inputs, querry_attention_mask=None)
     call(processor, page(), thinking_budget=512)

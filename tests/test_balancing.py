@@ -197,6 +197,15 @@ def test_tensions_and_what_they_set_stay_inside_their_bounds(seed):
     assert balance.relevance.isfinite().all()
 
 
+def test_a_tension_that_large_weights_set_stays_short_of_its_bound():
+    module, scores = balancer(), {name: torch.rand(1, 5, 7) for name in ("information", "perspective", "participation")}
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(1000 * torch.randn_like(parameter))
+    assert (module(scores, torch.randn(6, 8), 3).tensions.abs() < 1).all()
+
+
 def test_question_counts_once_something_is_learned():
     scores = maps([[0.5, 0.2], [0.1, 0.0]])
     module = balancer()

@@ -227,6 +227,15 @@ def test_a_dial_assigned_late_is_that_of_a_model_built_with_it(tiny_config, new_
         plain.allocate(**inputs)
 
 
+def test_more_levels_than_the_base_has_are_refused(tiny_config, new_model, make_inputs, page):
+    with pytest.raises(ValueError, match="min_deepstack_levels=10, and this base has 3 DeepStack levels; pass at most"):
+        new_model(tiny_config(min_deepstack_levels=10))
+    model = new_model(tiny_config())
+    model.config.min_deepstack_levels = 4
+    with pytest.raises(ValueError, match="min_deepstack_levels=4, and this base has 3"):
+        model(**make_inputs(page(), token_budget=5))
+
+
 def test_refused_assignment_leaves_the_config_as_it_was():
     config = ARRCOCQwen3VLConfig()
     before = copy.deepcopy(config.to_dict())

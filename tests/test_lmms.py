@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from arrcoc import ARRCOCProcessor
@@ -584,6 +585,19 @@ def test_a_transparent_file_is_the_picture_that_the_processor_sees(tmp_path):
     Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(tmp_path / "clear.png")
     (opened,) = asking._opened([{"role": "user", "content": [{"type": "image", "image": str(tmp_path / "clear.png")}]}])
     assert opened["content"][0]["image"].tobytes() == open_picture(tmp_path / "clear.png").tobytes()
+
+
+def test_the_tokens_of_an_answer_are_counted_without_the_padding_of_its_batch(folder, monkeypatch):
+    model, processor = load(str(folder), Condition("arrcoc", 0.1))
+    pad = processor.tokenizer.pad_token_id
+
+    def generate(input_ids, **_):
+        return torch.cat([input_ids, torch.tensor([[5, 6, 7], [8, pad, pad]])], 1)
+
+    monkeypatch.setattr(model, "generate", generate)
+    parts = [{"type": "image", "image": Image.new("RGB", (96, 96))}, {"type": "text", "text": "x?"}]
+    replies = ask(model, processor, Condition("arrcoc", 0.1), [[{"role": "user", "content": parts}]] * 2, SETTINGS)
+    assert [reply.new_tokens for reply in replies] == [3, 1]
 
 
 def test_stock_stands_before_every_row_of_all_tokens():

@@ -1094,6 +1094,13 @@ def test_a_budget_in_a_group_is_refused_and_one_of_numpy_can_be_saved(processor,
     assert ARRCOCProcessor.from_pretrained(tmp_path).token_budget == 9
 
 
+def test_a_group_that_is_none_says_nothing(processor, page):
+    expected = processor(images=page(), text=IMAGE, token_budget=5)
+    for group in ("images_kwargs", "videos_kwargs", "common_kwargs"):
+        came = processor(images=page(), text=IMAGE, token_budget=5, **{group: None})
+        assert came["input_ids"] == expected["input_ids"]
+
+
 @pytest.mark.parametrize("given", [{"encode_ratio": 0.5}, {"images_kwargs": {"allocation_mode": "foveated"}}])
 def test_arguments_of_the_model_are_refused(given, processor, page):
     with pytest.raises(TypeError, match="generate_kwargs="):

@@ -356,6 +356,16 @@ def test_stage_one_is_taught_to_keep_context_and_stage_two_by_a_signal_of_its_ow
     assert signals.EARLY_CONTEXT < 1
 
 
+def test_what_stage_one_loses_moves_no_temperature():
+    value, temperature = torch.rand(9), torch.tensor(0.1, requires_grad=True)
+    early = torch.rand(9, requires_grad=True)
+    image = scorers.Scored(value, temperature, (1, 3, 3), 2, {}, early=early)
+    loss = allocator_learner._early_loss(image, torch.eye(9)[4])
+    loss.backward()
+    assert early.grad.abs().sum() > 0
+    assert temperature.grad is None
+
+
 def test_what_a_question_names_is_guessed_for_each_image(tiny_config, new_model, batch_for):
     learner = new_learner(tiny_config, new_model, "evidence,named")
     batch = batch_for(learner)

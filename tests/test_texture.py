@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from arrcoc import texture
 from arrcoc.texture import TEXTURE_CHANNELS, cluster_cells, orientation_energy, pixel_canvas, texture_array
 
 GRIDS = [(1, 1), (1, 113), (113, 1), (7, 9), (128, 128)]
@@ -128,6 +129,17 @@ def test_cluster_membership_is_one_half_between_two_clusters():
     canvas = grey(8, 8, 0)
     canvas[:, :, 4:] = 1
     torch.testing.assert_close(channel(canvas, (2, 2), "cluster_membership"), torch.ones(2, 2))
+
+
+def test_cells_that_differ_by_rounding_open_the_same_clusters():
+    torch.manual_seed(0)
+    page = torch.rand(5, 4).repeat_interleave(12, 1)[:, torch.randperm(48)]  # four kinds of cell
+    centres, _ = texture._farthest_point_centres(page)
+    for _ in range(5):
+        noise = 1e-6 * torch.randn_like(page)
+        others, _ = texture._farthest_point_centres(page + noise)
+        of_same_cells = (others[:, None] - (page + noise)[..., None]).abs().sum(0).argmin(0)
+        assert torch.equal(of_same_cells, (centres[:, None] - page[..., None]).abs().sum(0).argmin(0))
 
 
 def test_cluster_contrast_of_one_green_cell_among_three_red():

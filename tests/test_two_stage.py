@@ -1,6 +1,8 @@
 """Stage 1: the vision tower on chosen cells, the foveated mode, and images that are encoded once and asked often."""
 
+import copy
 import math
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -287,6 +289,14 @@ def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_mo
     plan.overlay(picture)
 
 
+def test_a_coarse_view_has_no_value_that_its_picture_has_not(tiny_model, make_inputs):
+    model, picture = tiny_model(), Image.new("RGB", (256, 192), "white")
+    picture.paste("black", (0, 0, 128, 192))  # beside an edge bicubic values exceed both sides
+    pixels = make_inputs(picture, token_budget=40)["pixel_values"]
+    view = coarse_view(pixels, (1, 12, 16), 40, 0.3, model.model.visual)
+    assert pixels.min() <= view.pixel_values.min() < view.pixel_values.max() <= pixels.max()
+
+
 def test_coarse_tokens_come_first_with_all_deepstack_levels(tiny_model, make_inputs, page):
     model, inputs = tiny_model(), make_inputs(page(), token_budget=14)
     encoded = model.encode_images(**inputs, allocation_mode="foveated")
@@ -445,7 +455,8 @@ def test_of_two_copies_of_a_picture_the_one_of_that_budget_is_asked(
     model, picture = tiny_model(), Image.new("RGB", (128, 96), "white")  # empty paper around a page
     picture.paste(page(48, 48))
     encoded = model.encode_images(**make_inputs([picture] * 2, token_budget=budgets), **mode)
-    for wanted in ([12], ["full"], [12, "full"], ["full", 12], ["full", "full", 12]):
+    nearest = [] if mode.get("encode_ratio") == "auto" else [[20]]  # which encodes more cells for more tokens
+    for wanted in (*nearest, [12], ["full"], [12, "full"], ["full", 12], ["full", "full", 12]):
         inputs = make_inputs([picture] * len(wanted), token_budget=wanted)
         gap = (model(**inputs, encoded_images=encoded).logits - model(**inputs, **mode).logits).abs().max()
         assert report("two copies of a picture - anew", gap) < 1e-5
@@ -467,6 +478,17 @@ def test_images_encoded_once_are_asked_in_any_order_and_as_often_as_wanted(mode,
         assert report("in any order - anew", (again - model(**inputs, **mode).logits).abs().max()) < 1e-5
         assert torch.equal(made, model.generate(**inputs, **mode, num_beams=2, max_new_tokens=3))
     hook.remove()
+
+
+@torch.no_grad()
+def test_encoded_images_are_copied_and_not_pickled(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=5)
+    encoded = model.encode_images(**inputs)
+    expected = model(**inputs).logits
+    for copied in (copy.copy(encoded), copy.deepcopy(encoded)):
+        assert (model(**inputs, encoded_images=copied).logits - expected).abs().max() < 1e-5
+    with pytest.raises(TypeError, match=r"call encode_images\(\) where the model is"):
+        pickle.dumps(encoded)
 
 
 @torch.no_grad()

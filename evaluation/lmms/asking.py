@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from PIL import Image
 from transformers import Qwen3VLForConditionalGeneration
-from transformers.image_utils import load_image
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.picture import open_picture
@@ -177,8 +176,7 @@ def _opened(chat: list[dict]) -> list[dict]:
 
 
 def _picture(source) -> Image.Image:
-    opened = open_picture(source)  # leaves URLs to transformers
-    return open_picture(load_image(opened)) if isinstance(opened, str) else opened
+    return open_picture(source)
 
 
 def _cells(processor, picture: Image.Image) -> int:
