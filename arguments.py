@@ -20,7 +20,7 @@ def is_empty(images) -> bool:
 
 def setting(kwargs: dict, group: str, name: str, default):
     """An argument of a call, given flat or within its group, as transformers merges them."""
-    nested = {**(kwargs.get("common_kwargs") or {}), **(kwargs.get(group) or {})}
+    nested = {**kwargs.get("common_kwargs", {}), **kwargs.get(group, {})}
     return kwargs.get(name, nested.get(name, default))
 
 
@@ -48,13 +48,18 @@ def refuse_halves(text, name: str = "text"):
             ) from None
 
 
+def given(kwargs: dict) -> dict:
+    """The arguments of a call without groups that are `None`, which say nothing and which transformers can't read."""
+    return {name: value for name, value in kwargs.items() if value is not None or name not in _GROUPS}
+
+
 def refuse_late(kwargs: dict):
     """Raises TypeError where a call brings what is set on the processor, or a group of its arguments what stands beside it."""
     for name in PROCESSOR_DIALS:
         if name in kwargs:
             raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")
     for group in _GROUPS:
-        for name in kwargs.get(group) or {}:
+        for name in kwargs.get(group, {}):
             if name in CALL_ARGUMENTS:
                 raise TypeError(_LATE.format(name))
             if name in PROCESSOR_DIALS or "budget" in name:

@@ -16,7 +16,7 @@ from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import is_torchvision_available, logging
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from .arguments import is_empty, refuse_halves, refuse_late, refuse_misspelt_dials, setting
+from .arguments import given, is_empty, refuse_halves, refuse_late, refuse_misspelt_dials, setting
 from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
@@ -174,6 +174,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         """
         self._check_dials()
         refuse_misspelt_dials(kwargs)
+        kwargs = given(kwargs)
         refuse_late(kwargs)
         refuse_halves(text)
         refuse_halves(question, "question")

@@ -45,7 +45,7 @@ _SENTENCES = re.compile("(?<=[.?!\u3002\uff01\uff1f])\\s+|\n+|(?<=[\u3002\uff01\
 _WORD = re.compile(r"[^\W_]+")
 # as benchmarks begin: "Question:", "Q:", "**Question:**"
 _ASKED = re.compile(r"\A(?:hint:.*\n)?\s*\*{0,2}q(?:uestion)?(?::\*{0,2}|\*\*:)\s*(?=\S)", re.IGNORECASE)
-# Options of multiple choice: each on a line, or one after another ("(A) red (B) blue", "A. red B. blue").
+# Options of multiple choice: each on a line, or one after another ("(A) red (B) blue", "A. red B. blue C. green").
 _OPTION = re.compile(
     r"(?:^[ \t]*\(?([A-Za-z])[.):][ \t]*|(?<=\s)(?:\(([A-Za-z])\)|([A-Z])[.)])[ \t]+)(?=\S)", re.MULTILINE
 )
@@ -65,7 +65,9 @@ _NAMES_NOTHING = frozenset((
 _WHERE = re.compile(
     r",? (?:(?:(?:that|which) (?:is|are) |as )?"
     r"(?:displayed|found|given|listed|mentioned|printed|seen|shown|stated|visible|written) )?"
-    r"(?:in|on) (?:the|this|that) (?:document|image|page|photo|photograph|picture|scan|screen|screenshot)(?=\W*\Z)",
+    r"(?:in|on|according to) (?:the|this|that) (?:(?:above|attached|following|given|provided|shown|uploaded) )?"
+    r"(?:document|image|page|photo|photograph|picture|scan|screen|screenshot)"
+    r"(?: (?:above|attached|below|given|provided))?(?=\W*\Z)",
     re.IGNORECASE,
 )
 # Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.

@@ -451,6 +451,11 @@ def test_options_are_the_question_where_nothing_else_is_named(processor, page, s
         ("What is the total shown on this page?", "What is the total?"),
         ("grand net total, as given in the document", "grand net total"),
         ("How many bars are there in the picture? Answer briefly.", "How many bars are there?"),
+        ("What is the total as shown in the image above?", "What is the total?"),
+        ("Who signed, according to the provided document", "Who signed"),
+        ("What is the due date in the attached picture?", "What is the due date?"),
+        ("Who is in the given name column?", None),
+        ("What is written according to the image above?", None),
         ("Which date is on the page of the picture?", None),
         ("In this image, what is the total?", None),
         ("What is written on the page?", None),  # names nothing else
