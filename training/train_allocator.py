@@ -213,7 +213,7 @@ def _in_own_dtype(model, folder: str) -> None:
     """Gives the base of `model` the dtype that `folder` holds it in; training may have read it in another. The allocator stays."""
     dtype = ARRCOCQwen3VLConfig.from_pretrained(folder).dtype
     for name, parameter in model.named_parameters():
-        if dtype is not None and ".arrcoc." not in name:
+        if dtype is not None and parameter.is_floating_point() and ".arrcoc." not in name:
             parameter.data = parameter.data.to(dtype)
 
 
