@@ -264,7 +264,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
                 budget = cells
             elif budget > cells and own is not None:
                 logger.warning_once(
-                    f"token_budget={budget} is above the {cells} tokens that an image has; all of them are kept"
+                    "token_budget is above the tokens that an image has; all of them are kept (image_token_counts says how many)"
                 )
             counts.append(min(budget, cells))
         return counts

@@ -239,7 +239,7 @@ def test_largest_grid_never_exceeds_the_budget():
             assert 1 <= rows * columns <= budget
     assert interface.largest_grid(10, 10, 25) == (5, 5)
     assert interface.largest_grid(12, 12, 14) == (3, 4)  # of two that are as good, the wider
-    assert interface.largest_grid(2, 20, 20) == (2, 10)  # all of them, where one side is too short for the aspect
+    assert interface.largest_grid(2, 20, 20) == (1, 20)  # all of them, where one side is too short for the aspect
     assert interface.largest_grid(6, 58, 34) == (2, 17)
     assert interface.largest_grid(2, 3, 5, (2, 3)) == (2, 2)  # no side is enlarged
     assert interface.largest_grid(3, 3, 8, (3, 3)) == (2, 3)

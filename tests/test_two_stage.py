@@ -455,7 +455,7 @@ def test_of_two_copies_of_a_picture_the_one_of_that_budget_is_asked(
     model, picture = tiny_model(), Image.new("RGB", (128, 96), "white")  # empty paper around a page
     picture.paste(page(48, 48))
     encoded = model.encode_images(**make_inputs([picture] * 2, token_budget=budgets), **mode)
-    nearest = [] if mode.get("encode_ratio") == "auto" else [[20]]  # which encodes more cells for more tokens
+    nearest = [] if mode else [[20]]  # the modes encode other cells, or another view, for more tokens
     for wanted in (*nearest, [12], ["full"], [12, "full"], ["full", 12], ["full", "full", 12]):
         inputs = make_inputs([picture] * len(wanted), token_budget=wanted)
         gap = (model(**inputs, encoded_images=encoded).logits - model(**inputs, **mode).logits).abs().max()
