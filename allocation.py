@@ -105,12 +105,16 @@ def apply_to_tokens(allocation: Allocation, tokens: torch.Tensor, encoded: torch
         return tokens[torch.searchsorted(encoded, allocation.raster)]
     if not allocation.pooled:
         return tokens[allocation.raster]
-    fed = allocation.cell_token >= 0
-    token = allocation.cell_token[fed]
-    wide = tokens[fed].to(torch.promote_types(tokens.dtype, torch.float32))  # a sum may exceed what float16 holds
-    count = torch.bincount(token, minlength=len(allocation))
-    pooled = wide.new_zeros(len(allocation), tokens.shape[-1]).index_add(0, token, wide)
-    return (pooled / count[:, None]).to(tokens.dtype)
+    return mean_of_cells(tokens, allocation.cell_token, len(allocation))
+
+
+def mean_of_cells(features: torch.Tensor, cell_token: torch.Tensor, count: int) -> torch.Tensor:
+    """(count, C): of each token the mean of its rows of `features` (cells, C); `cell_token` (cells,) is a row's token, or -1."""
+    fed = cell_token >= 0
+    token = cell_token[fed]
+    rows = features[fed].to(torch.promote_types(features.dtype, torch.float32))  # a sum may exceed what float16 holds
+    sums = rows.new_zeros(count, rows.shape[-1]).index_add(0, token, rows)
+    return (sums / torch.bincount(token, minlength=count)[:, None]).to(features.dtype)
 
 
 def apply_to_deepstack(

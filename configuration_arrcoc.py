@@ -30,6 +30,8 @@ ALLOCATION_MODES = ("select", "foveated")
 PROCESSOR_DIALS = ("token_budget", "texture_size", "question_turn")
 # How alike an unknown name is to a dial to be a misspelling of it; "temperature" and "feature_size" of other configs are less.
 _ALIKE = 0.86
+# How alike the first words of two names of calls are; "text" and "user" of other models' inputs are less like "query".
+_ALIKE_WORDS = 0.7
 # What the processor makes of each image beside Qwen3-VL's inputs.
 OWN_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
 # What the model's calls take beside Qwen3-VL's arguments.
@@ -93,21 +95,22 @@ def refuse_misspelt_arguments(names: Iterable[str]) -> None:
             raise TypeError(f"{name} is not an argument of the model; {meant}")
 
 
-# Of other models; generic code may pass them, if only as None.
-_OTHERS = "pixel image video encoder decoder feature qformer vision text audio cross memory user"
-_OF_OTHER_MODELS = frozenset(f"{whose}_{what}" for whose in _OTHERS.split() for what in ("attention_mask", "input_ids"))
-
-
 @functools.lru_cache
 def _meant(name: str) -> str:
-    if name in _OF_OTHER_MODELS:
-        return ""
     if name == "token_budget":
         return "pass it to the processor, which writes as many placeholders"
     if name in _own_fields(ARRCOCQwen3VLConfig) and name not in CALL_ARGUMENTS:
         return f"it is read from the config at every call; set model.config.{name}"
     close = difflib.get_close_matches(name, CALL_ARGUMENTS, n=1, cutoff=0.8)
-    return f"did you mean {close[0]}?" if close else ""
+    return f"did you mean {close[0]}?" if close and not _is_anothers(name, close[0]) else ""
+
+
+def _is_anothers(name: str, own: str) -> bool:
+    """Whether a name tells what `own` tells of something else, as text_attention_mask does; generic code may pass what is of other
+    models, if only as `None`."""
+    words, ours = name.split("_"), own.split("_")
+    alike = difflib.SequenceMatcher(None, words[0], ours[0]).ratio() > _ALIKE_WORDS
+    return len(words) == len(ours) and not alike
 
 
 def check_allocation_mode(value: Any) -> str:

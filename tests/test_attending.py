@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from arrcoc.allocation import Allocation, apply_to_deepstack, apply_to_tokens
+from arrcoc.allocation import Allocation, apply_to_deepstack, apply_to_tokens, mean_of_cells
 from arrcoc.attending import (
     attend,
     cover,
@@ -121,8 +121,7 @@ def test_pooled_cells_by_hand():
 
 
 def test_the_mean_of_a_pooled_cell_is_finite_where_its_sum_is_not_in_float16():
-    made = allocation(plan(torch.zeros(4, 4), (1, 4, 4), 1, coarse_share=1.0), (1, 4, 4))
-    pooled = apply_to_tokens(made, torch.full((16, 2), 5000.0, dtype=torch.float16))
+    pooled = mean_of_cells(torch.full((16, 2), 5000.0, dtype=torch.float16), torch.zeros(16, dtype=torch.long), 1)
     assert pooled.dtype == torch.float16
     assert pooled.tolist() == [[5000, 5000]]
 

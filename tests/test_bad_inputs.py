@@ -1036,8 +1036,11 @@ def test_names_of_other_models_are_no_misspelling(processor, model, inputs, page
         "audio_input_ids",
     )
     assert torch.equal(model(**inputs, **dict.fromkeys(others)).logits, expected)
-    with pytest.raises(TypeError, match="did you mean query_attention_mask"):
-        model(**inputs, querry_attention_mask=None)
+    for name in ("querry_attention_mask", "query_atention_mask", "query_attention_msk", "queryattention_mask"):
+        with pytest.raises(TypeError, match="did you mean query_attention_mask"):
+            model(**inputs, **{name: None})
+    with pytest.raises(TypeError, match="did you mean encode_ratio"):
+        model(**inputs, encode_rate=0.5)
     call(processor, page(), thinking_budget=512)
     with pytest.raises(TypeError, match="did you mean token_budget"):
         call(processor, page(), tokens_budget=5)

@@ -403,6 +403,14 @@ def without_dropped(model, inputs, kept):
     return model.lm_head(text.norm(hidden))[:, -1]
 
 
+def test_fastv_with_more_tokens_than_cells_is_all_of_them(tiny, tiny_processor, examples):
+    cells = baselines.cells_of(tiny, tiny_processor, examples[0])
+    (every,), (more,) = (
+        baselines.find("fastv")(tiny, tiny_processor, examples[:1], [n]).tokens for n in (cells, 10_000)
+    )
+    assert more == every == cells
+
+
 def test_fastv_equals_a_run_without_the_dropped_tokens(tiny, tiny_processor, examples, report):
     for example, budget in zip(examples, (12, 9), strict=True):
         prepared = baselines.find("fastv")(tiny, tiny_processor, [example], [budget])

@@ -583,6 +583,13 @@ def test_blank_lines_cost_no_time(processor):
     assert time.process_time() - start < 1
 
 
+def test_the_time_of_many_instructions_grows_with_their_number(processor):
+    start = time.process_time()
+    said = "<|im_start|>user\n" + IMAGE + "What is it?" + "\nbe" * 100_000 + "<|im_end|>\n"
+    assert questions_of(said, processor.image_token, "last_user") == ["What is it?"]
+    assert time.process_time() - start < 3  # half a second; twelve where each is cut from a copy of all before it
+
+
 @pytest.mark.parametrize("given", [{"token_budget": 64}, {"max_pixels": 100_000}, {"min_pixels": 4096}])
 def test_what_is_given_while_loading_is_no_wrong_model_type(given, checkpoint):
     """The tokenizer reads the model's config with all that it is given, and warned of another model where that failed."""

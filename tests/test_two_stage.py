@@ -455,11 +455,20 @@ def test_of_two_copies_of_a_picture_the_one_of_that_budget_is_asked(
     model, picture = tiny_model(), Image.new("RGB", (128, 96), "white")  # empty paper around a page
     picture.paste(page(48, 48))
     encoded = model.encode_images(**make_inputs([picture] * 2, token_budget=budgets), **mode)
-    nearest = [] if mode else [[20]]  # the modes encode other cells, or another view, for more tokens
-    for wanted in (*nearest, [12], ["full"], [12, "full"], ["full", 12], ["full", "full", 12]):
+    for wanted in ([12], ["full"], [12, "full"], ["full", 12], ["full", "full", 12]):
         inputs = make_inputs([picture] * len(wanted), token_budget=wanted)
         gap = (model(**inputs, encoded_images=encoded).logits - model(**inputs, **mode).logits).abs().max()
         assert report("two copies of a picture - anew", gap) < 1e-5
+
+
+@torch.no_grad()
+def test_of_copies_none_of_which_has_that_budget_the_next_more_is_asked(tiny_model, make_inputs, page):
+    model, picture = tiny_model(), page()
+    encoded = model.encode_images(**make_inputs([picture] * 3, token_budget=[12, 30, "full"]))
+    for wanted, taken in ((5, 12), (13, 30), (29, 30), (31, 48)):
+        inputs = make_inputs(picture, token_budget=wanted)
+        found = encoded.shown(model.model, inputs["image_grid_thw"], inputs["texture_images"], [wanted])
+        assert found.budgets == [taken]
 
 
 @torch.no_grad()

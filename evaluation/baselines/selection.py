@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import BatchFeature
 
+from arrcoc.allocation import mean_of_cells
 from arrcoc.attending import first_of_each
 from arrcoc.configuration_arrcoc import OWN_INPUTS
 from arrcoc.placement import merged_grids
@@ -86,13 +87,9 @@ def _middles(groups: torch.Tensor, width: int, count: int) -> torch.Tensor:
 
 def mix(plan: Plan, features: torch.Tensor) -> torch.Tensor:
     """(K, C): of `features` (h * w, C), the mean over the cells of each token; a cell alone stays as it is, bit for bit."""
-    fed = plan.cell_token >= 0
-    if int(fed.sum()) == len(plan.stands):
+    if int((plan.cell_token >= 0).sum()) == len(plan.stands):
         return features[plan.stands]
-    token = plan.cell_token[fed]
-    sizes = torch.bincount(token, minlength=len(plan.stands))[:, None]
-    sums = torch.zeros(len(sizes), features.shape[-1], device=features.device)
-    return (sums.index_add(0, token, features[fed].float()) / sizes).to(features.dtype)
+    return mean_of_cells(features, plan.cell_token, len(plan.stands))
 
 
 @torch.no_grad()

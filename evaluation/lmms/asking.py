@@ -168,15 +168,11 @@ def _opened(chat: list[dict]) -> list[dict]:
     opened = []
     for message in chat:
         parts = [
-            part | {"image": _picture(part["image"])} if part["type"] == "image" else part
+            part | {"image": open_picture(part["image"])} if part["type"] == "image" else part
             for part in message["content"]
         ]
         opened.append(message | {"content": parts})
     return opened
-
-
-def _picture(source) -> Image.Image:
-    return open_picture(source)
 
 
 def _cells(processor, picture: Image.Image) -> int:
