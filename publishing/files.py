@@ -27,6 +27,7 @@ CODE_FILES = (
     "encoded.py",
     "encoding.py",
     "generating.py",
+    "gist.py",
     "knowing.py",
     "layer.py",
     "looking.py",
