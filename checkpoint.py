@@ -13,11 +13,13 @@ from transformers import Qwen3VLConfig
 ADAPTER = ("adapter.",)
 STAGE_1 = ("early_participation.", "reader.")
 RESTORER = ("restorer.",)
-_OPTIONAL = (ADAPTER, STAGE_1, RESTORER)
+COARSE_MARK = ("coarse_mark.",)
+_NEW = (STAGE_1, RESTORER, COARSE_MARK)
+_OPTIONAL = (ADAPTER, *_NEW)
 
 
 def with_new_parts(
-    tensors: dict[str, torch.Tensor], new: nn.Module, parts: Iterable[tuple[str, ...]] = (STAGE_1, RESTORER)
+    tensors: dict[str, torch.Tensor], new: nn.Module, parts: Iterable[tuple[str, ...]] = _NEW
 ) -> dict[str, torch.Tensor]:
     """`tensors` of an allocator, and those of the layer `new` for each of `parts` where there are none of its."""
     for part in parts:
@@ -36,8 +38,8 @@ def fitted(tensors: dict[str, torch.Tensor], new: nn.Module) -> dict[str, torch.
 def check_loaded(model: nn.Module, info: dict):
     """Refuses a model whose weights did not all come from the checkpoint, or are not finite.
 
-    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, stage 1, and the
-    restorer may each be new alone. Quantised weights have no NaN to look for.
+    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, stage 1, the restorer, and
+    the mark of coarse views may each be new alone. Quantised weights have no NaN to look for.
 
     Raises:
         ValueError: naming the first tensors, and what to do.

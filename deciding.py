@@ -101,6 +101,13 @@ class DecidingMixin:
                 each[number] = level.to(each[number].device)
         vision.pooler_output, vision.deepstack_features = tuple(pooled), [tuple(level) for level in deepstack]
 
+    def _marked(self, tokens: torch.Tensor, levels: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The features of a coarse view as the language model is given them."""
+        device = self._scoring_device(tokens.device)
+        marked = self.arrcoc.coarse_mark([each.to(device) for each in (tokens, *levels)])
+        first, *rest = [each.to(own.device) for each, own in zip(marked, (tokens, *levels), strict=True)]
+        return first, rest
+
     def _scoring_device(self, device) -> torch.device:
         """The allocator's, which a `device_map` may put apart from the vision tower's `device`; that where it is offloaded."""
         own = next(self.arrcoc.parameters()).device

@@ -12,6 +12,7 @@ from .attending import attend, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
 from .knowing import Float32Linear, InformationScorer, NeutralLinear, PerspectivalScorer
 from .looking import Glance
+from .marking import CoarseMark
 from .participating import ParticipatoryScorer
 from .reading import READ_FEATURES, CellReader
 from .restoring import ContextRestorer
@@ -169,6 +170,7 @@ class ARRCOCLayer(nn.Module):
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
         self.restorer = ContextRestorer(levels)
+        self.coarse_mark = CoarseMark(len(levels), vision.out_hidden_size)
         self.shapes = {name: getattr(config, name) for name in SHAPES}
         self.follow(config)
 

@@ -33,6 +33,7 @@ from .encoded import EncodedImages, only_source
 from .generating import GeneratingMixin
 from .knowing import Float32Conv2d, NeutralLinear, PerspectivalScorer
 from .layer import ARRCOCLayer
+from .marking import CoarseMark
 from .participating import ParticipatoryScorer
 from .placement import check_filled, count_placeholders, replace_stray_placeholders
 from .placing import PlacingMixin
@@ -54,7 +55,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
 
     def _init_weights(self, module: nn.Module):
         super()._init_weights(module)
-        if isinstance(module, Float32Conv2d | NeutralLinear | ParticipatoryScorer | PerspectivalScorer):
+        if isinstance(module, CoarseMark | Float32Conv2d | NeutralLinear | ParticipatoryScorer | PerspectivalScorer):
             module.reset_parameters()  # through torch.nn.init, which leaves tensors from a checkpoint alone
 
     @with_return_dict

@@ -234,4 +234,4 @@ class SeeingMixin(DecidingMixin):
             vision = encode_cells(self.visual, pixel_values, image_grid_thw, cells, **kwargs)
         features = zip(coarse.pooler_output, *coarse.deepstack_features, strict=True)
         of_each = iter([(tokens, levels) for tokens, *levels in features])
-        return vision, [None if view is None else view.encoded(*next(of_each)) for view in views]
+        return vision, [None if view is None else view.encoded(*self._marked(*next(of_each))) for view in views]

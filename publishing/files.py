@@ -31,6 +31,7 @@ CODE_FILES = (
     "knowing.py",
     "layer.py",
     "looking.py",
+    "marking.py",
     "matching.py",
     "modeling_arrcoc_qwen.py",
     "overlay.py",

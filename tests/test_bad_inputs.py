@@ -745,6 +745,15 @@ def test_the_restorer_may_be_missing_as_a_whole(folder):
     assert not any(layer.weight.any() or layer.bias.any() for layer in restorer.leave)  # neutral
 
 
+def test_the_mark_of_coarse_views_may_be_missing_as_a_whole(folder):
+    edit_weights(
+        folder, lambda tensors: [tensors.pop(f"model.arrcoc.coarse_mark.{name}") for name in ("gain", "offset")]
+    )
+    mark = load(folder).model.arrcoc.coarse_mark
+    assert not mark.gain.any()
+    assert not mark.offset.any()
+
+
 @pytest.mark.parametrize("name", [BASE, OWN])
 def test_renamed_weight(folder, name):
     """Both names are in the message; named right again, the folder loads."""

@@ -87,9 +87,8 @@ def test_a_run_writes_its_files_and_the_allocator_alone_loads_onto_its_base(trai
         assert torch.equal(parameter, exported[name]), name
     assert all(torch.equal(exported[name], tensor) for name, tensor in base_before.items())
     changed = [name for name, p in model.model.arrcoc.named_parameters() if not torch.equal(p, untrained[name])]
-    untaught = {
-        name for name in untrained if name.startswith("restorer.")
-    }  # it has a signal of its own, and is rounded here
+    # they have signals of their own, and are rounded here
+    untaught = {name for name in untrained if name.startswith(("restorer.", "coarse_mark."))}
     assert set(changed) - untaught == set(untrained) - untaught
     assert not model.model.arrcoc.restorer.leave[0].weight.any()
 
@@ -135,6 +134,23 @@ def test_restored_alone_writes_a_whole_allocator_of_which_the_restorer_has_learn
     assert model.model.arrcoc.restorer.leave[0].weight.any()
     load_allocator(model, tmp_path / "old.safetensors")
     assert not model.model.arrcoc.restorer.leave[0].weight.any()
+
+
+def test_coarse_alone_writes_a_whole_allocator_of_which_the_mark_has_learned(train, base, tmp_path):
+    first = train(tmp_path / "first")
+    asked = ["--signals", "coarse", "--data", "world?grids=8x8", "--shares", 0.5, 0.6]
+    second = train(tmp_path / "second", "--allocator", first, *asked)
+    before, after = load_file(first), load_file(second)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"coarse_mark.gain", "coarse_mark.offset"}
+    assert [line["step"] for line in metrics(tmp_path / "second") if "coarse" in line] == [1, 2, 3, 4]
+    old = {name: tensor for name, tensor in after.items() if not name.startswith("coarse_mark.")}
+    write_tensors(tmp_path / "old.safetensors", old, read_tensors(second)[1])
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    load_allocator(model, second)
+    assert model.model.arrcoc.coarse_mark.gain.any()
+    load_allocator(model, tmp_path / "old.safetensors")
+    assert not model.model.arrcoc.coarse_mark.gain.any()
 
 
 def test_a_file_without_stage_one_brings_a_neutral_one_and_half_of_one_is_refused(train, base, tmp_path):
@@ -707,6 +723,8 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path,
      ("--ahead 5 --signals evidence,lm_gumbel", "can't go with lm_gumbel"), ("--ahead 5 --scorer glimpse_prune", "can't go with"),
      ("--parts 2", "--parts 2 goes with --ahead PAGES"), ("--signals restored --ahead 5", "--signals restored goes alone"),
      ("--signals restored,evidence --ahead 5 --parts 1", "--signals restored goes alone"),
+     ("--signals coarse,evidence", "--signals coarse goes alone"), ("--signals coarse --ahead 5", "can't go with coarse"),
+     ("--signals coarse --scorer query_blind", "with --scorer arrcoc"),
      ("--ahead 5 --parts -1", "--parts -1: pass a whole number from 0 on")],
 )  # fmt: skip
 def test_the_command_line_refuses_what_it_does_not_know(bad, told, capsys):

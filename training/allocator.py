@@ -205,7 +205,7 @@ def read_allocator(
 ) -> tuple[nn.Module, dict, dict[str, str]]:
     """The layer that a file holds, made for `model` but not given to it; its dials; the file's metadata.
 
-    Stage 1 is new, and neutral, where the file has none of it; the restorer of pages in part, too.
+    Stage 1 is new, and neutral, where the file has none of it; the restorer of pages in part and the mark of coarse views, too.
 
     Args:
         dials: values that win over the file's, by name; those of the layer's shape can't.

@@ -13,7 +13,7 @@ from training.batches import IGNORED
 from training.data.examples import Example, by_picture, evidence_share
 
 SHARES = (0.04, 0.6)  # of an image's tokens: the budgets that are drawn, evenly on a log scale
-_IMAGE_INPUTS = (
+IMAGE_INPUTS = (
     "pixel_values", "image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask",
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ class AllocatorCollator:
         inputs = prompt(self.processor, shown, padding_side="right", token_budget="full")
         merge = self.processor.image_processor.merge_size
         grids = [grid[1:] for grid in merged_grids(inputs["image_grid_thw"], merge)]
-        batch = {name: inputs[name] for name in _IMAGE_INPUTS}
+        batch = {name: inputs[name] for name in IMAGE_INPUTS}
         batch["image_token_counts"] = self.budgets([h * w for h, w in grids], number)
         for name in ("evidence", "context"):
             covered = [

@@ -11,6 +11,7 @@ from training import signals
 from training.adapt import base_layers
 from training.ahead import page_scores, restored_loss
 from training.allocator import base_metadata
+from training.allocator_batches import IMAGE_INPUTS
 from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
 from training.scorers import Scored, encode_once, make_scorer, scores_of
 from training.soft_topk import soft_topk
@@ -34,9 +35,11 @@ class AllocatorLearner(nn.Module):
         model.requires_grad_(False)
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer
-        layer.requires_grad_("restored" not in weights)
+        alone = {"restored": "restorer", "coarse": "coarse_mark"}  # what learns by itself: see `allocator_options`
+        layer.requires_grad_(not alone.keys() & weights.keys())
         if self.baseline is None:
-            layer.restorer.requires_grad_("restored" in weights)  # by itself: see `allocator_options`
+            for name, part in alone.items():
+                getattr(layer, part).requires_grad_(name in weights)
         early = [name for name in weights if name.startswith("early_")]
         self.looks_early = bool(early)
         if self.baseline is None and len(early) == len(weights):
@@ -143,6 +146,8 @@ class AllocatorLearner(nn.Module):
         return losses
 
     def _example_losses(self, batch, finds) -> dict[str, torch.Tensor]:
+        if "coarse" in self.weights:
+            return {"coarse": self._coarse_loss(batch)}
         with torch.no_grad():
             vision_output = encode_once(self.model, batch)
         temperature = None
@@ -244,6 +249,17 @@ class AllocatorLearner(nn.Module):
             if number == 0 and "distill_answer" in self.weights:
                 losses["distill_answer"] = signals.answer_loss(answer.logits, teacher.logits)
         return losses
+
+    def _coarse_loss(self, batch) -> torch.Tensor:
+        """The answer's loss where the prompt shows a coarse view beside the cells; without gradient where no budget has room for
+        one."""
+        images = {name: batch[name] for name in IMAGE_INPUTS}
+        counts = batch["image_token_counts"]
+        kept = self.model.model.get_image_features(
+            **images, image_token_counts=counts, allocation_mode="foveated", encode_ratio=1.0, return_dict=True
+        )
+        answer = answer_pass(self.model, prefixed(batch, "kept_"), batch["image_grid_thw"], kept)
+        return signals.language_loss(answer.logits, answer.labels)
 
     def _base_alone(self):
         return base_layers(self) if self.adapted is None else self.adapted.disable_adapter()

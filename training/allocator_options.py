@@ -181,6 +181,10 @@ def _check_ahead(options: argparse.Namespace) -> None:
             "--signals restored goes alone, with --ahead PAGES --parts QUESTIONS: it learns from pages in part, after stage 1, "
             "whose reading it builds on, and before stage 2, which scores what is restored"
         )
+    if "coarse" in weights and (len(weights) > 1 or options.scorer != "arrcoc"):
+        raise ValueError(
+            "--signals coarse goes alone, with --scorer arrcoc: it learns from what is answered of a choice that is trained already"
+        )
     if not options.ahead:
         return
     passes = [name for name in weights if set(SIGNALS[name][0]) - {"teacher"}]

@@ -32,12 +32,16 @@ SIGNALS = {
         (),
         "mean squared error of pages in part against the whole ones, once restored; alone, with --ahead and --parts",
     ),
+    "coarse": (
+        ("student",),
+        "language-model loss beside coarse views, of which their mark learns; alone, and without --ahead",
+    ),
     "binarize": ((), "BCE of the soft top-k against its own hard top-k, its weight rising with the progress"),
     "entropy": ((), "entropy of the scores' softmax, in [0, 1]"),
     "tension": ((), "mean square of the tensions, in [0, 1]"),
 }
 # What only the allocator's layer has: the learned baselines have no such parts.
-LAYER_SIGNALS = ("named", "early_evidence", "early_distill", "early_features", "restored", "tension")
+LAYER_SIGNALS = ("named", "early_evidence", "early_distill", "early_features", "restored", "coarse", "tension")
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
 NAMED_WEIGHT = 5.0  # of a named cell; most are not named
 CONTEXT_SHARE = 1 / 10  # of the cells, that evidence and context learn to be among

@@ -1,0 +1,74 @@
+"""The mark of a coarse view: how it starts, what it touches, and that the bundled one helps to answer."""
+
+import copy
+
+import pytest
+import torch
+
+from arrcoc.marking import CoarseMark
+from training.allocator_batches import AllocatorCollator
+from training.allocator_learner import AllocatorLearner
+from training.data import load_examples
+
+LEVELS, SIZE = 3, 12
+
+
+@pytest.fixture
+def awake():
+    torch.manual_seed(0)
+    mark = CoarseMark(LEVELS, SIZE)
+    with torch.no_grad():
+        mark.gain.normal_(std=0.3)
+        mark.offset.normal_(std=0.3)
+    return mark
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_untrained_it_changes_nothing(dtype):
+    levels = [torch.randn(5, SIZE).to(dtype) for _ in range(LEVELS)]
+    for level, same in zip(levels, CoarseMark(LEVELS, SIZE)(levels), strict=True):
+        assert same.dtype == dtype
+        assert torch.equal(level, same)
+
+
+def test_each_level_has_a_gain_and_an_offset_per_channel(awake):
+    levels = [torch.full((2, SIZE), float(number)) for number in range(LEVELS)]
+    for number, marked in enumerate(awake(levels)):
+        torch.testing.assert_close(marked, (number * (1 + awake.gain[number]) + awake.offset[number]).expand(2, -1))
+
+
+def test_the_tokens_of_the_view_alone_are_marked(awake, tiny_model, make_inputs, page, monkeypatch):
+    inputs, model = make_inputs(page(192, 192), token_budget=60), copy.deepcopy(tiny_model())
+    seen = {name: inputs[name] for name in inputs if name not in ("input_ids", "attention_mask", "mm_token_type_ids")}
+
+    def features(mode: str):
+        found = model.model.get_image_features(**seen, allocation_mode=mode)
+        return [level[0] for level in (found.pooler_output, *found.deepstack_features)]
+
+    with torch.no_grad():
+        plain = {mode: features(mode) for mode in ("select", "foveated")}
+        for parameter in model.model.arrcoc.coarse_mark.parameters():
+            parameter.normal_(std=0.3)
+        marked = {mode: features(mode) for mode in ("select", "foveated")}
+    coarse = int(model.allocate(**seen, allocation_mode="foveated")[0].coarse)
+    assert 0 < coarse < 60
+    assert all(map(torch.equal, plain["select"], marked["select"]))
+    for before, after in zip(
+        plain["foveated"][:-1], marked["foveated"][:-1], strict=True
+    ):  # the last says where they stand
+        assert torch.equal(before[coarse:], after[coarse:])
+        assert (before[:coarse] != after[:coarse]).any(-1).all()
+    assert torch.equal(plain["foveated"][-1], marked["foveated"][-1])
+
+
+def test_the_bundled_one_answers_better_than_none(model, processor):
+    """What a quarter of the tokens tells, a coarse view among them, of shapes on held-out pages."""
+    learner = AllocatorLearner(copy.deepcopy(model), {"coarse": 1.0})
+    batch = AllocatorCollator(processor, language=True, shares=(0.25, 0.26))(
+        load_examples("world:scene?grids=12x12", "held_out", seed=51000000, limit=64), 0
+    )
+    with torch.no_grad():
+        marked = float(learner(**batch)["loss"])
+        learner.scorer.coarse_mark.reset_parameters()
+        without = float(learner(**batch)["loss"])
+    assert marked < 0.9 * without
