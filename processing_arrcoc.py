@@ -19,7 +19,6 @@ from transformers.video_processing_utils import BaseVideoProcessor
 from .arguments import given, is_empty, refuse_halves, refuse_late, refuse_misspelt_dials, setting
 from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
-from .gist import asks_for_gist
 from .knowing import InformationScorer
 from .picture import check_sizes, open_picture, square
 from .questions import given_questions, questions_of
@@ -271,8 +270,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         return counts
 
     def _tokenize_questions(self, questions: list[str]) -> dict[str, torch.Tensor]:
-        asked = {question: "" if asks_for_gist(question) else question for question in questions}
-        unlike = list(dict.fromkeys(asked.values()))  # several pictures are mostly asked one thing
+        unlike = list(dict.fromkeys(questions))  # several pictures are mostly asked one thing
         rows = self.tokenizer(unlike, add_special_tokens=False, return_attention_mask=True, **self._request.text_kwargs)
         ids = [
             [token for token, real in zip(*row, strict=True) if real]
@@ -280,7 +278,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         ]
         of_each = dict(zip(unlike, ids, strict=True))
         first, last = _QUERY_ENDS
-        ids = [of_each[asked[question]] for question in questions]
+        ids = [of_each[question] for question in questions]
         ids = [row if len(row) <= first + last else row[:first] + row[-last:] for row in ids]
         longest = max(1, *(len(row) for row in ids))
         length = -(-longest // _QUERY_MULTIPLE) * _QUERY_MULTIPLE

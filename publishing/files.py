@@ -27,7 +27,6 @@ CODE_FILES = (
     "encoded.py",
     "encoding.py",
     "generating.py",
-    "gist.py",
     "knowing.py",
     "layer.py",
     "looking.py",

@@ -29,7 +29,7 @@ from arrcoc.modeling_arrcoc_qwen import ARRCOCQwen3VLModel
 from arrcoc.picture import upright
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
-PROMPT = f"<|im_start|>user\n{IMAGE}what is due?<|im_end|>\n<|im_start|>assistant\n"
+PROMPT = f"<|im_start|>user\n{IMAGE}what is it?<|im_end|>\n<|im_start|>assistant\n"
 
 
 @pytest.fixture
@@ -584,7 +584,7 @@ def test_more_placeholders_than_cells(processor, model, inputs):
 
 def test_no_placeholders_for_an_image(processor, model, inputs):
     """An image that the prompt does not mention is refused, not encoded for nothing."""
-    text = processor(text="what is due?", return_tensors="pt")
+    text = processor(text="what is it?", return_tensors="pt")
     with pytest.raises(ValueError, match="the prompt has 0 images"), torch.no_grad():
         model(**broken(inputs, **text))
 

@@ -94,7 +94,7 @@ def test_a_cache_of_text_is_cropped_to_what_two_prompts_share(tiny_model, proces
 def test_a_cache_is_cropped_behind_its_image(passed, tiny_model, make_inputs, page, report):
     """As prompt lookup leaves it, too, which crops what it had drafted."""
     model = tiny_model()
-    first, second = (make_inputs([page(128, 96)], q, token_budget=9) for q in ("what is due?", "which is the longest?"))
+    first, second = (make_inputs([page(128, 96)], q, token_budget=9) for q in ("what is it?", "which is the longest?"))
     second |= {name: first[name] for name in ("query_input_ids", "query_attention_mask")}  # the cells are those kept
     expected = model(**second).logits[:, -1]
     cache = model.generate(**first, max_new_tokens=8, prompt_lookup_num_tokens=5, return_dict_in_generate=True)

@@ -174,7 +174,7 @@ def test_coarse_views_are_the_same_in_a_call_of_their_own_and_with_their_images(
 def test_images_of_one_grid_are_taken_together(mode, model, far, make_inputs, page, monkeypatch):
     """So that a GPU is launched on once for all of them; those of other grids, and what is more than memory should hold, apart."""
     pictures = [page(seed=0), page(96, 128, seed=1), page(seed=2), page(seed=3)]
-    questions = ["Which one?", "What is due?", "What is the total of all that is listed on this page?", "Where?"]
+    questions = ["Which one?", "What is it?", "What is the total of all that is listed on this page?", "Where?"]
     budget, spending = MODES[mode]
     inputs = make_inputs(pictures, questions, token_budget=budget)
     layer, counts = type(far.model.arrcoc), {"look": [], "knows": []}

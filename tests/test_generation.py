@@ -268,7 +268,7 @@ def test_a_cache_of_which_prompts_were_selected(tiny_model, make_inputs, page):
     """Which of them is not known: those that all go on alike do, and others are placed from their whole prompts alone."""
     model = tiny_model()
     for budgets, alike in (([8, 8, 8, 8], True), ([4, 4, 8, 8], False)):
-        prompt = make_inputs([page(seed=seed) for seed in range(4)], ["what is due?"] * 4, token_budget=budgets)
+        prompt = make_inputs([page(seed=seed) for seed in range(4)], ["what is it?"] * 4, token_budget=budgets)
         cache = model(**prompt, use_cache=True).past_key_values
         cache.batch_select_indices(torch.tensor([2, 3]))
         new = torch.full((2, 1), 7)
@@ -279,7 +279,7 @@ def test_a_cache_of_which_prompts_were_selected(tiny_model, make_inputs, page):
                 model(input_ids=new, attention_mask=mask, past_key_values=cache)
             continue
         found = model(input_ids=new, attention_mask=mask, past_key_values=cache).logits[:, -1]
-        half = make_inputs([page(seed=seed) for seed in (2, 3)], ["what is due?"] * 2, token_budget=8)
+        half = make_inputs([page(seed=seed) for seed in (2, 3)], ["what is it?"] * 2, token_budget=8)
         types = torch.cat([half["mm_token_type_ids"], torch.zeros_like(new)], 1)
         ids = torch.cat([half["input_ids"], new], 1)
         whole = model(**half | {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": types}).logits[:, -1]
@@ -376,7 +376,7 @@ def test_continuous_batching_answers_text_as_stock(tiny_model, stock_twin):
 @pytest.mark.parametrize("budget", [6, "full"])
 def test_rows_of_the_default_collator_are_one_batch(tiny_model, processor, page, budget):
     """It gives `pixel_values` a dimension of their own for the batch; questions have one width, as `padding="max_length"` says."""
-    model, questions = tiny_model(), ("what is due?", "what does it say beside the name, " * 8)
+    model, questions = tiny_model(), ("what is it?", "what does it say beside the name, " * 8)
     padded = {"padding": "max_length", "max_length": 400, "return_tensors": "pt", "token_budget": budget}
     made = [
         processor(

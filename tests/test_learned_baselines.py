@@ -108,7 +108,7 @@ def test_the_predictor_reads_places_and_the_glimpses_state(ready, examples):
     assert not torch.allclose(tall, wide, atol=1e-5)
     for part in (predictor.attention, predictor.state):  # leaves what the glimpse found as all that scores hang on
         torch.nn.init.zeros_(part.weight)
-    asked = [Example(examples[0].image, question, ("1",)) for question in ("what is due?", "where is it?")]
+    asked = [Example(examples[0].image, question, ("1",)) for question in ("what is it?", "where is it?")]
     whole = interface.prompt(processor, asked, token_budget="full", padding_side="right")
     encoded = selection.encode(model, processor, asked, [4, 4])
     first, second = predictor.scores(model, whole, encoded.inputs["image_grid_thw"], encoded.vision)

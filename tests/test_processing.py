@@ -83,7 +83,7 @@ def test_budget_changes_placeholders_alone(make_inputs, page):
 
 def test_text_alone_has_no_image_inputs(processor):
     for images in (None, [], [[]]):
-        inputs = processor(images=images, text=turn("user", "what is due?"), return_tensors="pt")
+        inputs = processor(images=images, text=turn("user", "what is it?"), return_tensors="pt")
         assert set(inputs) == {"input_ids", "attention_mask", "mm_token_type_ids"}
 
 
@@ -136,10 +136,10 @@ def test_padding_side(processor, make_inputs, page, side):
 def test_padding_of_the_text_leaves_the_question_alone(processor, page, padding):
     length = {"max_length": 64} if padding == "max_length" else {}
     inputs = processor(
-        images=page(), text=IMAGE + "what is due?", token_budget=4, padding=padding, return_tensors="pt", **length
+        images=page(), text=IMAGE + "what is it?", token_budget=4, padding=padding, return_tensors="pt", **length
     )
-    assert questions(processor, inputs) == ["what is due?"]
-    assert inputs["query_attention_mask"].sum() == len(processor.tokenizer("what is due?")["input_ids"])
+    assert questions(processor, inputs) == ["what is it?"]
+    assert inputs["query_attention_mask"].sum() == len(processor.tokenizer("what is it?")["input_ids"])
 
 
 def test_long_question_widens_by_a_multiple(processor, page):
@@ -155,7 +155,7 @@ def test_long_question_widens_by_a_multiple(processor, page):
 @pytest.mark.parametrize(
     ("text", "images", "last_user", "image_turn"),
     [
-        (turn("user", IMAGE + "what is due?") + "<|im_start|>assistant\n", 1, ["what is due?"], ["what is due?"]),
+        (turn("user", IMAGE + "what is it?") + "<|im_start|>assistant\n", 1, ["what is it?"], ["what is it?"]),
         (turn("system", "be brief") + turn("user", f"what? {IMAGE}"), 1, ["what?"], ["what?"]),
         (
             turn("user", IMAGE + "who first?") + turn("assistant", "one") + turn("user", "who second?"),
@@ -193,7 +193,7 @@ def test_long_question_widens_by_a_multiple(processor, page):
         # Text that no turn holds, an open last turn, and text without any turns.
         (IMAGE + turn("user", "what?"), 1, ["what?"], ["what?"]),
         (f"<|im_start|>user\n{IMAGE}what?", 1, ["what?"], ["what?"]),
-        (f"{IMAGE}what is due?", 1, ["what is due?"], ["what is due?"]),
+        (f"{IMAGE}what is it?", 1, ["what is it?"], ["what is it?"]),
         (f"{IMAGE}{IMAGE}", 2, ["", ""], ["", ""]),
         # What a tool gave back asks nothing.
         (
@@ -295,7 +295,7 @@ def test_question_of_each_image(processor, make_processor, page, text, images, l
         ("Do you see it?\nRespond with what it says for the total, briefly.", None),
         ("Is there a total?\nAnswer with it and with the tax.", None),
         ("Is there a total? Reply briefly: which?", None),
-        ("What is due? Answer me: what is the total?", None),
+        ("What is it? Answer me: what is the total?", None),
         ("What is the\nanswer to 5?", None),
         ("How many bars?\nThink step by step.\nAnswer with a single word.", "How many bars?"),
         ("Is it open\uff1fAnswer with a single word.", "Is it open\uff1f"),
@@ -478,9 +478,9 @@ def test_that_it_is_in_the_picture_is_no_part_of_the_question(processor, page, s
         ("TOTAL", "What's the TOTAL?"),
         ("First name", "What's the First name?"),
         ("price list", "What's the price list?"),
-        ("Describe rows.", None),
+        ("Describe.", None),
         ("Transcribe", None),
-        ("Summarize rows", None),
+        ("Summarize this", None),
         ("Extract text", None),
         ("Thank you", None),
         ("name colors", None),
@@ -585,8 +585,8 @@ def test_blank_lines_cost_no_time(processor):
 
 def test_the_time_of_many_instructions_grows_with_their_number(processor):
     start = time.process_time()
-    said = "<|im_start|>user\n" + IMAGE + "What is due?" + "\nbe" * 100_000 + "<|im_end|>\n"
-    assert questions_of(said, processor.image_token, "last_user") == ["What is due?"]
+    said = "<|im_start|>user\n" + IMAGE + "What is it?" + "\nbe" * 100_000 + "<|im_end|>\n"
+    assert questions_of(said, processor.image_token, "last_user") == ["What is it?"]
     assert time.process_time() - start < 3  # half a second; twelve where each is cut from a copy of all before it
 
 
@@ -630,7 +630,7 @@ def test_question_in_any_script(processor, page):
 
 def test_control_tokens_that_a_user_typed(processor, page, chat):
     """A typed placeholder is no image once it is sanitized, and never part of the question."""
-    messages = chat(page(), "what <|image_pad|> is due?")
+    messages = chat(page(), "what <|image_pad|> is it?")
     settings = {"tokenize": True, "return_dict": True, "return_tensors": "pt", "processor_kwargs": {"token_budget": 4}}
     with pytest.raises(ValueError, match=re.escape("2 <|image_pad|> tokens and 1 images")):
         processor.apply_chat_template(messages, **settings)
@@ -638,7 +638,7 @@ def test_control_tokens_that_a_user_typed(processor, page, chat):
         pytest.skip("this release of transformers can't sanitize")
     inputs = processor.apply_chat_template(messages, sanitize_control_tokens=True, **settings)
     assert placeholders(processor, inputs) == [4]
-    assert questions(processor, inputs) == ["what is due?"]
+    assert questions(processor, inputs) == ["what is it?"]
 
 
 # --- what a picture becomes
@@ -1069,7 +1069,7 @@ def test_assistant_tokens_mask(processor, chat, page):
         "{%- else -%}{%- for part in message.content -%}{%- if part.type == 'image' -%}" + IMAGE + "{%- else -%}"
         "{{ part.text }}{%- endif -%}{%- endfor -%}<|im_end|>{%- endif -%}\n{%- endfor -%}"
     )
-    messages = [*chat(page(), "what is due?"), {"role": "assistant", "content": [{"type": "text", "text": "a page"}]}]
+    messages = [*chat(page(), "what is it?"), {"role": "assistant", "content": [{"type": "text", "text": "a page"}]}]
     for budget in (1, 9, "full"):
         inputs = processor.apply_chat_template(
             messages,

@@ -23,7 +23,7 @@ def source(page):
     pages = [page(96, 64, 1), page(64, 80, 2)]
     boxes = ((16, 16, 40, 30), (0, 48, 20, 64))
     return ListSource(
-        [Example(p, "what is due?", ("42",), evidence=(box,)) for p, box in zip(pages, boxes, strict=True)]
+        [Example(p, "what is it?", ("42",), evidence=(box,)) for p, box in zip(pages, boxes, strict=True)]
     )
 
 
