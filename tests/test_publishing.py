@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import upload
-from arrcoc.checkpoint import RESTORER
+from arrcoc.checkpoint import COARSE_MARK, RESTORER
 from evaluation.records import model_fingerprint
 from publishing import card, contract, fresh, pushing, results, staging
 from publishing.files import ALLOCATOR, ASSEMBLING, CARD, CODE_FILES, PICTURES, ROOT, files_of, human_size, sha256_of
@@ -593,7 +593,7 @@ def test_a_folder_that_does_not_load_is_told(folder):
 def test_an_allocator_alone_is_put_together_with_its_base(
     tiny_model, stock_twin, processor, chat, api, hub, tmp_path, monkeypatch
 ):
-    model = copy.deepcopy(tiny_model())  # whose restorer is lost here
+    model = copy.deepcopy(tiny_model())  # whose restorer and mark are lost here
     base = tmp_path / "base"
     stock_twin(model).save_pretrained(base)
     processor.save_pretrained(base)
@@ -605,7 +605,9 @@ def test_an_allocator_alone_is_put_together_with_its_base(
     hub.repositories["me/base"].commit({"README.md": b"the base has moved on"}, "main")
     save_allocator(model, tmp_path / "trained.safetensors")
     tensors, metadata = read_tensors(tmp_path / "trained.safetensors")
-    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(RESTORER)}  # of older code
+    tensors = {
+        name: tensor for name, tensor in tensors.items() if not name.startswith((*RESTORER, *COARSE_MARK))
+    }  # of older code
     write_tensors(tmp_path / "trained.safetensors", tensors, metadata)
     load_allocator(model, tmp_path / "trained.safetensors")  # as rounded as everybody's
 
@@ -658,9 +660,9 @@ def test_an_allocator_alone_is_put_together_with_its_base(
     assert "base_model" not in saved
     assert saved["auto_map"]["AutoModel"] == "modeling_arrcoc_qwen.ARRCOCQwen3VLForConditionalGeneration"
     state = load_file(whole / "model.safetensors")
-    new = {name for name in state if "arrcoc.restorer." in name}
+    new = {name for name in state if "arrcoc.restorer." in name or "arrcoc.coarse_mark." in name}
     assert all(torch.equal(state[name], model.state_dict()[name]) for name in state.keys() - new)
-    assert not any(state[name].any() for name in new if ".leave." in name)  # neutral
+    assert not any(state[name].any() for name in new if ".leave." in name or ".coarse_mark." in name)  # neutral
 
 
 def test_the_assembling_file_keeps_the_loaders_rules():

@@ -169,6 +169,21 @@ def test_a_file_without_stage_one_brings_a_neutral_one_and_half_of_one_is_refuse
         load_allocator(model, tmp_path / "half.safetensors")
 
 
+def test_a_mark_and_the_neutral_one_of_an_older_file_have_a_mean(base, tmp_path):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    with torch.no_grad():
+        model.model.arrcoc.coarse_mark.gain.fill_(0.5)
+    save_allocator(model, tmp_path / "new.safetensors")
+    tensors, metadata = read_tensors(tmp_path / "new.safetensors")
+    old = {name: tensor for name, tensor in tensors.items() if not name.startswith("coarse_mark.")}
+    write_tensors(tmp_path / "old.safetensors", old, metadata)
+    for both in (("new", "old"), ("old", "new")):
+        paths = [tmp_path / f"{name}.safetensors" for name in both]
+        mean = load_file(average.average(paths, tmp_path / f"mean_{both[0]}.safetensors"))
+        assert mean.keys() == tensors.keys()
+        assert (mean["coarse_mark.gain"] == 0.25).all()
+
+
 def test_the_mean_of_allocators_and_the_stage_1_of_another(train, base, tmp_path):
     parts = [train(tmp_path / str(seed), "--seed", seed, steps=2) for seed in range(3)]
     mean = load_file(average.main([*map(str, parts[:2]), "--early", str(parts[2]), "--out", str(tmp_path / "mean")]))
@@ -724,7 +739,7 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path,
      ("--parts 2", "--parts 2 goes with --ahead PAGES"), ("--signals restored --ahead 5", "--signals restored goes alone"),
      ("--signals restored,evidence --ahead 5 --parts 1", "--signals restored goes alone"),
      ("--signals coarse,evidence", "--signals coarse goes alone"), ("--signals coarse --ahead 5", "can't go with coarse"),
-     ("--signals coarse --scorer query_blind", "with --scorer arrcoc"),
+     ("--signals coarse --scorer query_blind", "with --scorer arrcoc"), ("--signals coarse --phase 2", "and --phase 1"),
      ("--ahead 5 --parts -1", "--parts -1: pass a whole number from 0 on")],
 )  # fmt: skip
 def test_the_command_line_refuses_what_it_does_not_know(bad, told, capsys):
@@ -795,7 +810,7 @@ def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, t
     ["--steps 0", "--batch-size 0", "--limit 0", "--learning-rate nan", "--shares 0.9 0.1", "--set nope=1", "--set diversity",
      "--set scorer_heads=2",
      "--seed -1", "--schedule zig", "--schedule cosine_with_min_lr", "--schedule greedy", "--gate-factor nan",
-     "--whiten --scorer query_blind", "--whiten --scorer vision_selector"],
+     "--whiten --scorer query_blind", "--whiten --scorer vision_selector", "--whiten --signals coarse"],
 )  # fmt: skip
 def test_numbers_and_dials_are_checked_before_anything_is_loaded(bad, capsys):
     with pytest.raises(SystemExit):

@@ -122,8 +122,9 @@ def _check_scorer(options: argparse.Namespace) -> None:
             f"--phase 2 trains the language model, which --signals {options.signals} does not reach; add one of its answers, "
             "such as lm=1 or distill_answer=1"
         )
-    if options.whiten and (scorer != "arrcoc" or "restored" in parse_signals(options.signals)):
-        trained = scorer if scorer != "arrcoc" else "--signals restored"
+    unread = [name for name in parse_signals(options.signals) if name in ("restored", "coarse")]
+    if options.whiten and (scorer != "arrcoc" or unread):
+        trained = scorer if scorer != "arrcoc" else f"--signals {unread[0]}"
         raise ValueError(f"--whiten is for what reads the question, which {trained} trains nothing of; leave it out")
     if scorer in LAYER_SCORERS:
         return
@@ -181,9 +182,10 @@ def _check_ahead(options: argparse.Namespace) -> None:
             "--signals restored goes alone, with --ahead PAGES --parts QUESTIONS: it learns from pages in part, after stage 1, "
             "whose reading it builds on, and before stage 2, which scores what is restored"
         )
-    if "coarse" in weights and (len(weights) > 1 or options.scorer != "arrcoc"):
+    if "coarse" in weights and (len(weights) > 1 or options.scorer != "arrcoc" or options.phase == 2):
         raise ValueError(
-            "--signals coarse goes alone, with --scorer arrcoc: it learns from what is answered of a choice that is trained already"
+            "--signals coarse goes alone, with --scorer arrcoc and --phase 1: it learns from what is answered of a "
+            "choice that is trained already"
         )
     if not options.ahead:
         return

@@ -26,7 +26,7 @@ METRICS = "metrics.jsonl"
 _STATES = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
 _INSTEAD = "delete this checkpoint to go on from the one before, or pass another --out"
 _OF_THE_PROCESS = ("epoch", "train_loss")  # of a log line; the data have no end, so that no epoch is meant
-_UNDECAYED = ("gate", "glimpse", "bias")
+_UNDECAYED = ("gate", "glimpse", "bias", "gain", "offset")
 
 
 class MetricsFile(TrainerCallback):
@@ -190,7 +190,7 @@ class AllocatorTrainer(Trainer):
         return DataLoader(batches, batch_size=None, num_workers=args.dataloader_num_workers, generator=own)
 
     def create_optimizer(self, model=None):
-        """AdamW; gates learn `gate_factor` times as fast; gates, biases and norms do not decay; see also `condition`."""
+        """AdamW; gates learn `gate_factor` times as fast; gates, biases, norms and marks of views do not decay; see `condition`."""
         if self.optimizer is None:
             groups: dict[tuple[float, float], list] = {}
             for name, parameter in (self.model if model is None else model).named_parameters():

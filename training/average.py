@@ -8,19 +8,22 @@ from pathlib import Path
 
 import torch
 
-from arrcoc.checkpoint import RESTORER, STAGE_1
+from arrcoc.checkpoint import COARSE_MARK, RESTORER, STAGE_1
 from training.allocator import BASE_FLOAT16, read_tensors, write_tensors
 
 
 def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
     """Writes the mean of the tensors of `paths` to `out`; those of stage 1, and of the restorer that reads it, are taken from
-    `stage_1` if it is given.
+    `stage_1` if it is given. A file of older code has a neutral mark of coarse views.
 
     Raises:
         ValueError: a file is missing or damaged, or of another base, other dials or another form than the first.
         OSError: see `write_tensors`.
     """
-    files = [(path, *read_tensors(path)) for path in [*paths, *([stage_1] if stage_1 else [])]]
+    read = [(path, *read_tensors(path)) for path in [*paths, *([stage_1] if stage_1 else [])]]
+    marks = (item for _, tensors, _ in read for item in tensors.items() if item[0].startswith(COARSE_MARK))
+    neutral = {name: torch.zeros_like(tensor) for name, tensor in marks}
+    files = [(path, neutral | tensors, metadata) for path, tensors, metadata in read]
     _, first, metadata = files[0]
     if "kind" not in metadata:
         raise ValueError(
