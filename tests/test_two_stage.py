@@ -270,7 +270,7 @@ def test_auto_keeps_the_edges_of_plain_areas_and_enough_for_the_budget(tiny_mode
 
 
 def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_model, make_inputs, page, report):
-    """Its features are those of the picture that a user would have made smaller."""
+    """Its features are those of the picture that a user would have made smaller, marked."""
     model = tiny_model()
     picture = page(256, 192)  # 16 x 12 cells
     inputs = make_inputs(picture, token_budget=40)
@@ -279,8 +279,15 @@ def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_mo
     assert (view.factor, len(view)) == (4, 12)
     assert view.positions.tolist() == [[0, row, column] for row in (1, 5, 9) for column in (1, 5, 9, 13)]
     small = make_inputs(picture.resize((64, 48), Image.Resampling.BICUBIC), token_budget="full")
-    theirs = model.model.encode(small["pixel_values"], small["image_grid_thw"]).pooler_output[0]
-    assert report("coarse view - smaller image", (view.tokens - theirs).abs().max() / theirs.abs().max()) < 0.05
+    whole = model.model.encode(small["pixel_values"], small["image_grid_thw"])
+    levels = [whole.pooler_output[0], *(level[0] for level in whole.deepstack_features)]
+    seen = zip(levels, model.model.arrcoc.coarse_mark(levels), (view.tokens, *view.deepstack), strict=True)
+    for number, (plain, theirs, ours) in enumerate(seen):
+        assert (
+            report(f"coarse view - smaller image, level {number}", (ours - theirs).abs().max() / theirs.abs().max())
+            < 0.05
+        )
+        assert (plain != theirs).any()
     plan = model.allocate(**inputs, allocation_mode="foveated")[0]
     assert (len(plan), int((plan.level == 2).sum())) == (40, 12)
     assert (plan.cell_token >= 0).all()
