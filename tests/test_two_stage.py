@@ -283,10 +283,8 @@ def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_mo
     levels = [whole.pooler_output[0], *(level[0] for level in whole.deepstack_features)]
     seen = zip(levels, model.model.arrcoc.coarse_mark(levels), (view.tokens, *view.deepstack), strict=True)
     for number, (plain, theirs, ours) in enumerate(seen):
-        assert (
-            report(f"coarse view - smaller image, level {number}", (ours - theirs).abs().max() / theirs.abs().max())
-            < 0.05
-        )
+        apart = (ours - theirs).abs().max() / theirs.abs().max()
+        assert report(f"coarse view - smaller image, level {number}", apart) < 0.05
         assert (plain != theirs).any()
     plan = model.allocate(**inputs, allocation_mode="foveated")[0]
     assert (len(plan), int((plan.level == 2).sum())) == (40, 12)
