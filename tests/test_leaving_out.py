@@ -173,7 +173,9 @@ def _image_token(batch):
     return batch.input_ids[0, image_start(batch.input_ids)]
 
 
-def test_a_foveated_batch_is_what_the_model_sees_in_its_foveated_mode(model, stock, processor):
+def test_a_foveated_batch_is_what_the_model_sees_in_its_foveated_mode(model, stock, processor, monkeypatch):
+    """But for the mark of coarse views, which learns when the base has."""
+    monkeypatch.setattr(model.model.arrcoc.coarse_mark, "forward", lambda levels: levels)
     page = make_page(5, "train", (12, 12), KINDS["one_field"])
     batch = make_batch(STAGES[-1], "train", 0, 1, (12, 12))
     ids, labels, points = conversation((12, 12), [page.questions[0]])
