@@ -101,12 +101,14 @@ class DecidingMixin:
                 each[number] = level.to(each[number].device)
         vision.pooler_output, vision.deepstack_features = tuple(pooled), [tuple(level) for level in deepstack]
 
-    def _marked(self, tokens: torch.Tensor, levels: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The features of a coarse view as the language model is given them."""
-        device = self._scoring_device(tokens.device)
-        marked = self.arrcoc.coarse_mark([each.to(device) for each in (tokens, *levels)])
-        first, *rest = [each.to(own.device) for each, own in zip(marked, (tokens, *levels), strict=True)]
-        return first, rest
+    def _marked(self, coarse) -> Iterator[tuple[torch.Tensor, ...]]:
+        """Of each coarse view in the vision tower's output the visual tokens and what each DeepStack level adds, as the language
+        model is given them; all views are marked together."""
+        counts = [len(tokens) for tokens in coarse.pooler_output]
+        levels = [torch.cat(list(level)) for level in (coarse.pooler_output, *coarse.deepstack_features)]
+        device = self._scoring_device(levels[0].device)
+        marked = self.arrcoc.coarse_mark([level.to(device) for level in levels])
+        return zip(*(each.to(own.device).split(counts) for each, own in zip(marked, levels, strict=True)), strict=True)
 
     def _scoring_device(self, device) -> torch.device:
         """The allocator's, which a `device_map` may put apart from the vision tower's `device`; that where it is offloaded."""

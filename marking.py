@@ -30,5 +30,6 @@ class CoarseMark(nn.Module):
 
     def forward(self, levels: list[torch.Tensor]) -> list[torch.Tensor]:
         """`levels`, (C, size) each, marked in float32; their dtype is kept."""
-        marks = zip(levels, self.gain.float(), self.offset.float(), strict=True)
-        return [(level.float() * (1 + gain) + offset).to(level.dtype) for level, gain, offset in marks]
+        rows = torch.stack(levels)  # as many operations as for one level
+        marked = rows.float() * (1 + self.gain.float()[:, None]) + self.offset.float()[:, None]
+        return list(marked.to(rows.dtype).unbind())

@@ -232,6 +232,5 @@ class SeeingMixin(DecidingMixin):
         else:
             coarse = encode_cells(self.visual, patches, grids, whole, **kwargs)
             vision = encode_cells(self.visual, pixel_values, image_grid_thw, cells, **kwargs)
-        features = zip(coarse.pooler_output, *coarse.deepstack_features, strict=True)
-        of_each = iter([(tokens, levels) for tokens, *levels in features])
-        return vision, [None if view is None else view.encoded(*self._marked(*next(of_each))) for view in views]
+        of_each = ((tokens, levels) for tokens, *levels in self._marked(coarse))
+        return vision, [None if view is None else view.encoded(*next(of_each)) for view in views]

@@ -37,9 +37,14 @@ def test_each_level_has_a_gain_and_an_offset_per_channel(awake):
         torch.testing.assert_close(marked, (number * (1 + awake.gain[number]) + awake.offset[number]).expand(2, -1))
 
 
+def images_of(inputs) -> dict[str, torch.Tensor]:
+    text = ("input_ids", "attention_mask", "mm_token_type_ids")
+    return {name: tensor for name, tensor in inputs.items() if name not in text}
+
+
 def test_the_tokens_of_the_view_alone_are_marked(tiny_model, make_inputs, page):
     inputs, model = make_inputs(page(192, 192), token_budget=60), copy.deepcopy(tiny_model())
-    seen = {name: inputs[name] for name in inputs if name not in ("input_ids", "attention_mask", "mm_token_type_ids")}
+    seen = images_of(inputs)
 
     def features(mode: str):
         found = model.model.get_image_features(**seen, allocation_mode=mode)
@@ -59,6 +64,23 @@ def test_the_tokens_of_the_view_alone_are_marked(tiny_model, make_inputs, page):
     for before, after in zip(plain, marked, strict=True):
         assert torch.equal(before[coarse:], after[coarse:])
         assert (before[:coarse] != after[:coarse]).any(-1).all()
+
+
+def test_several_pictures_are_marked_as_each_alone(tiny_model, make_inputs, page):
+    """One between them has no view, since it keeps all."""
+    model, pictures = tiny_model(), [page(192, 192, 1), page(64, 64, 2), page(256, 192, 3)]
+
+    def features(inputs):
+        found = model.model.get_image_features(**images_of(inputs), allocation_mode="foveated")
+        levels = len(model.model.visual.deepstack_visual_indexes)  # without where the tokens of pruned ones stand
+        return list(zip(found.pooler_output, *found.deepstack_features[:levels], strict=True))
+
+    with torch.no_grad():
+        together = features(make_inputs(pictures, token_budget=60))
+        apart = [features(make_inputs([picture], token_budget=60))[0] for picture in pictures]
+    for ours, alone in zip(together, apart, strict=True):
+        for level, same in zip(ours, alone, strict=True):
+            torch.testing.assert_close(level, same, rtol=1e-4, atol=1e-4)
 
 
 def test_the_bundled_one_answers_better_than_none(model, processor):

@@ -494,17 +494,29 @@ def test_a_full_disk_stops_with_the_last_good_checkpoint_intact(broken, train, t
     train(tmp_path, "--signals", "evidence", "--resume")
 
 
-def test_gates_learn_faster_and_only_weights_decay(base):
-    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
-    learner = AllocatorLearner(model, {"evidence": 1.0})
-    adapt(learner, "top", 1)
+def rates_of(learner) -> dict[str, tuple[float, float]]:
+    """Learning rate and weight decay of each parameter that is trained, by name."""
     settings = SimpleNamespace(learning_rate=1e-3, weight_decay=0.1)
     trainer = SimpleNamespace(optimizer=None, model=learner, whitened=None, args=settings, gate_factor=7.0)
     groups = train_allocator.AllocatorTrainer.create_optimizer(trainer).param_groups
     found = {id(parameter): (group["lr"], group["weight_decay"]) for group in groups for parameter in group["params"]}
     named = {name: found[id(parameter)] for name, parameter in learner.named_parameters() if parameter.requires_grad}
     assert len(found) == len(named)
-    for name, rates in named.items():
+    return named
+
+
+def test_the_mark_of_coarse_views_does_not_decay(base):
+    """It would go back to nothing."""
+    learner = AllocatorLearner(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base), {"coarse": 1.0})
+    mark = "model.model.arrcoc.coarse_mark."
+    assert rates_of(learner) == {f"{mark}{name}": (1e-3, 0.0) for name in ("gain", "offset")}
+
+
+def test_gates_learn_faster_and_only_weights_decay(base):
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    learner = AllocatorLearner(model, {"evidence": 1.0})
+    adapt(learner, "top", 1)
+    for name, rates in rates_of(learner).items():
         last = name.rsplit(".", 1)[-1]
         decays = last == "weight" and "norm." not in name
         assert rates[0] == pytest.approx(7e-3 if last == "gate" else 1e-3), name

@@ -35,10 +35,9 @@ class AllocatorLearner(nn.Module):
         model.requires_grad_(False)
         layer = make_scorer(scorer, model)
         self.baseline = None if layer is model.model.arrcoc else layer
-        alone = {"restored": "restorer", "coarse": "coarse_mark"}  # what learns by itself: see `allocator_options`
-        layer.requires_grad_(not alone.keys() & weights.keys())
+        layer.requires_grad_(not signals.ALONE.keys() & weights.keys())
         if self.baseline is None:
-            for name, part in alone.items():
+            for name, part in signals.ALONE.items():
                 getattr(layer, part).requires_grad_(name in weights)
         early = [name for name in weights if name.startswith("early_")]
         self.looks_early = bool(early)

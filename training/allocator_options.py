@@ -13,7 +13,7 @@ from training.adapt import ADAPTS
 from training.allocator_batches import SHARES
 from training.run_folder import OPTIONS
 from training.scorers import LAYER_SCORERS, SCORERS
-from training.signals import LAYER_SIGNALS, SIGNALS, needs, parse_signals
+from training.signals import ALONE, LAYER_SIGNALS, SIGNALS, needs, parse_signals
 
 # Of transformers' schedules those that need no arguments of their own and no evaluation.
 SCHEDULES = (
@@ -105,7 +105,7 @@ def _check_resumed(options: argparse.Namespace, began: dict) -> None:
 
 
 def _check_scorer(options: argparse.Namespace) -> None:
-    scorer = options.scorer
+    scorer, weights = options.scorer, parse_signals(options.signals)
     if options.reset and options.allocator:
         raise ValueError("--reset begins from a new allocator, --allocator from a trained one; pass one of them")
     if scorer != "arrcoc" and options.export:
@@ -117,18 +117,23 @@ def _check_scorer(options: argparse.Namespace) -> None:
             f"--phase 2 adapts the language model to what it is given, and {scorer} is measured on the base as it is; leave out "
             "one of them"
         )
-    if options.phase == 2 and not {"student", "soft"} & needs(parse_signals(options.signals)):
+    if options.phase == 2 and not {"student", "soft"} & needs(weights):
         raise ValueError(
             f"--phase 2 trains the language model, which --signals {options.signals} does not reach; add one of its answers, "
             "such as lm=1 or distill_answer=1"
         )
-    unread = [name for name in parse_signals(options.signals) if name in ("restored", "coarse")]
-    if options.whiten and (scorer != "arrcoc" or unread):
-        trained = scorer if scorer != "arrcoc" else f"--signals {unread[0]}"
+    alone = [name for name in weights if name in ALONE]
+    if options.whiten and (scorer != "arrcoc" or alone):
+        trained = scorer if scorer != "arrcoc" else f"--signals {alone[0]}"
         raise ValueError(f"--whiten is for what reads the question, which {trained} trains nothing of; leave it out")
+    if "coarse" in alone and (len(weights) > 1 or scorer != "arrcoc" or options.phase == 2):
+        raise ValueError(
+            "--signals coarse goes alone, with --scorer arrcoc and --phase 1: it learns from what is answered of a "
+            "choice that is trained already"
+        )
     if scorer in LAYER_SCORERS:
         return
-    foreign = [name for name in parse_signals(options.signals) if name in LAYER_SIGNALS]
+    foreign = [name for name in weights if name in LAYER_SIGNALS]
     if foreign:
         raise ValueError(
             f"--signals {', '.join(foreign)}: {scorer} has nothing that could learn from it; pass others, such as "
@@ -181,11 +186,6 @@ def _check_ahead(options: argparse.Namespace) -> None:
         raise ValueError(
             "--signals restored goes alone, with --ahead PAGES --parts QUESTIONS: it learns from pages in part, after stage 1, "
             "whose reading it builds on, and before stage 2, which scores what is restored"
-        )
-    if "coarse" in weights and (len(weights) > 1 or options.scorer != "arrcoc" or options.phase == 2):
-        raise ValueError(
-            "--signals coarse goes alone, with --scorer arrcoc and --phase 1: it learns from what is answered of a "
-            "choice that is trained already"
         )
     if not options.ahead:
         return

@@ -42,6 +42,8 @@ SIGNALS = {
 }
 # What only the allocator's layer has: the learned baselines have no such parts.
 LAYER_SIGNALS = ("named", "early_evidence", "early_distill", "early_features", "restored", "coarse", "tension")
+# What goes alone, and the part of the layer that learns by it, and by nothing else.
+ALONE = {"restored": "restorer", "coarse": "coarse_mark"}
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
 NAMED_WEIGHT = 5.0  # of a named cell; most are not named
 CONTEXT_SHARE = 1 / 10  # of the cells, that evidence and context learn to be among
