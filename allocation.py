@@ -25,6 +25,8 @@ class Allocation:
         cell_token: (t * h * w,) long, the token that each cell feeds, -1 for a dropped cell.
         pooled: whether a token stands for a pooled cell; `None` to read it off `level`, for which a GPU is waited for.
         coarse: how many of the tokens are those of a coarse view.
+        everywhere: scalar bool, whether the question is about the whole image, over which the fine tokens are then spread evenly;
+            `None` where that was not asked.
     """
 
     positions: torch.Tensor
@@ -37,6 +39,7 @@ class Allocation:
     cell_token: torch.Tensor
     pooled: bool | None = None
     coarse: int = 0
+    everywhere: torch.Tensor | None = None
 
     def __post_init__(self):
         if self.pooled is None:
@@ -55,9 +58,8 @@ class Allocation:
         """The plan with all of its tensors on `device`."""
         if self.positions.device == torch.device(device):
             return self
-        moved = {
-            name: getattr(self, name).to(device) for name in ("positions", "relevance", "level", "depth", "cell_token")
-        }
+        own = ("positions", "relevance", "level", "depth", "cell_token", "everywhere")
+        moved = {name: getattr(self, name).to(device) for name in own if getattr(self, name) is not None}
         scores = {name: score.to(device) for name, score in self.scores.items()}
         tensions = {name: tension.to(device) for name, tension in self.tensions.items()}
         return replace(self, **moved, scores=scores, tensions=tensions)

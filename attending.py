@@ -73,15 +73,24 @@ def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int, order: t
     return torch.empty_like(first).scatter_(0, by_block, first & (scores[by_block] > -math.inf))
 
 
-def choose_cells(scores: torch.Tensor, grid: tuple[int, int, int], count: int, coverage_floor: float):
+def choose_cells(
+    scores: torch.Tensor,
+    grid: tuple[int, int, int],
+    count: int,
+    coverage_floor: float,
+    everywhere: torch.Tensor | None = None,
+) -> torch.Tensor:
     """`count` cells in raster order: the coverage floor first, then the highest scores.
 
     Args:
         scores: (N,) scores in raster order.
         coverage_floor: share of `count` that is spread evenly over the grid.
+        everywhere: scalar bool, whether all of `count` is; `None` for no.
     """
     order = rank(scores)
     spread = cover(scores, grid, int(coverage_floor * count), order)
+    if everywhere is not None:  # of two, not by a branch: a GPU would be waited for
+        spread = torch.where(everywhere, cover(scores, grid, count, order), spread)
     # a stable sort, not a mask: the length of what a mask leaves is known only when the GPU is done
     order = order[spread[order].long().argsort(descending=True, stable=True)]
     return order[:count].sort().values
@@ -161,6 +170,7 @@ def attend(
     coarse_share: float,
     min_deepstack_levels: int | None,
     num_levels: int,
+    everywhere: torch.Tensor | None = None,
 ) -> dict[str, Any]:
     """The plan that spends `budget` tokens: the fields of an `Allocation`.
 
@@ -172,6 +182,7 @@ def attend(
         coverage_floor: share of the fine tokens that is spread evenly over the grid.
         coarse_share: share of the budget that goes to pooled cells; what finds no block returns to fine cells.
         min_deepstack_levels, num_levels: see `depths`.
+        everywhere: scalar bool, whether all fine tokens are spread so; `None` for no.
 
     Raises:
         ValueError: the budget is outside 1 .. t * h * w.
@@ -182,7 +193,7 @@ def attend(
     scores = scores.detach().float()
     fine = max(1, budget - int(coarse_share * budget))
     while True:
-        kept = choose_cells(scores, grid, fine, coverage_floor)
+        kept = choose_cells(scores, grid, fine, coverage_floor, everywhere)
         cell_token = torch.full((cells,), -1, dtype=torch.long, device=scores.device)
         cell_token[kept] = torch.arange(fine, device=scores.device)
         level = torch.zeros_like(kept)

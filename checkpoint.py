@@ -14,7 +14,8 @@ ADAPTER = ("adapter.",)
 STAGE_1 = ("early_participation.", "reader.")
 RESTORER = ("restorer.",)
 COARSE_MARK = ("coarse_mark.",)
-_NEW = (STAGE_1, RESTORER, COARSE_MARK)
+SCOPE = ("scope.",)
+_NEW = (STAGE_1, RESTORER, COARSE_MARK, SCOPE)
 _OPTIONAL = (ADAPTER, *_NEW)
 
 
@@ -38,8 +39,8 @@ def fitted(tensors: dict[str, torch.Tensor], new: nn.Module) -> dict[str, torch.
 def check_loaded(model: nn.Module, info: dict):
     """Refuses a model whose weights did not all come from the checkpoint, or are not finite.
 
-    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, stage 1, the restorer, and
-    the mark of coarse views may each be new alone. Quantised weights have no NaN to look for.
+    Only the allocator may be new, and only as a whole (a stock checkpoint has none of it); its adapter, stage 1, the restorer, the
+    mark of coarse views, and the scope of questions may each be new alone. Quantised weights have no NaN to look for.
 
     Raises:
         ValueError: naming the first tensors, and what to do.

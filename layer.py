@@ -16,13 +16,19 @@ from .marking import CoarseMark
 from .participating import ParticipatoryScorer
 from .reading import READ_FEATURES, CellReader
 from .restoring import ContextRestorer
+from .scoping import QuestionScope
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")  # dials that the tensors' shapes depend on
 ScoreMaps = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # in the order of `SCORES`
 _TAKES_SEVERAL: dict[str, dict[str, type[nn.Module]]] = {
     "look": {"information": InformationScorer},
-    "rate": {"reader": CellReader, "perspective": PerspectivalScorer, "early_participation": ParticipatoryScorer},
+    "rate": {
+        "reader": CellReader,
+        "perspective": PerspectivalScorer,
+        "early_participation": ParticipatoryScorer,
+        "scope": QuestionScope,
+    },
     "knows": {"perspective": PerspectivalScorer, "participation": ParticipatoryScorer},
 }
 
@@ -62,13 +68,21 @@ class TokenAllocator(nn.Module):
         self.num_levels = num_levels
 
     def forward(
-        self, balance, scores, grid, budget: int, features: torch.Tensor, encoded: torch.Tensor | None = None
+        self,
+        balance,
+        scores,
+        grid,
+        budget: int,
+        features: torch.Tensor,
+        encoded: torch.Tensor | None = None,
+        everywhere: torch.Tensor | None = None,
     ) -> ARRCOCOutput:
         """The allocation of `budget` tokens over `grid`.
 
         Args:
             features: (M, C), which tell what cells are similar; a row for each cell, or for each of `encoded`.
             encoded: (M,) raster index of the cells that can be chosen, `None` for all; not beside pooled cells.
+            everywhere: scalar bool, whether all fine tokens are spread evenly; `None` for no.
         """
         value = balance.relevance.flatten()
         full = budget == value.numel()
@@ -85,12 +99,14 @@ class TokenAllocator(nn.Module):
             coarse_share=0.0 if full else balance.coarse_share,
             min_deepstack_levels=None if full else self.min_deepstack_levels,
             num_levels=self.num_levels,
+            everywhere=None if full else everywhere,
         )
         allocation = Allocation(
             grid=grid,
             relevance=balance.relevance.detach(),
             scores={name: score.detach() for name, score in scores.items()},
             tensions=dict(zip(TENSIONS, balance.tensions.detach().unbind(), strict=True)),
+            everywhere=everywhere,
             **plan,
         )
         train = not full and self.training and value.requires_grad
@@ -166,6 +182,7 @@ class ARRCOCLayer(nn.Module):
             coarse_share=config.coarse_share,
             gate_temperature=config.gate_temperature,
         )
+        self.scope = QuestionScope(text.hidden_size)
         self.allocator = TokenAllocator(config.coverage_floor, config.min_deepstack_levels, num_levels)
         # Without pooled cells the adapter would have no input and its parameters no gradient.
         self.adapter = QualityAdapter(vision.out_hidden_size) if config.coarse_share > 0 else None
@@ -249,11 +266,12 @@ class ARRCOCLayer(nn.Module):
         return self.restorer(levels, glance.read, glance.encoded, glance.texture.shape[1:])
 
     def rate(self, glance: Glance, query: torch.Tensor, mask: torch.Tensor | None = None) -> Glance:
-        """`glance` with `early`, which cells are worth encoding for the question `query` (see `forward`), `read` and
-        `perspective`.
+        """`glance` with `early`, which cells are worth encoding for the question `query` (see `forward`), `read`,
+        `perspective` and `everywhere`.
 
-        Several questions (Q, Tq, text hidden size) with `mask` (Q, Tq), False at padding, give an `early` of (Q, h * w), as do
-        several images (see `takes_several`) with a question each, whose `glance` is `beside_each_other`.
+        Several questions (Q, Tq, text hidden size) with `mask` (Q, Tq), False at padding, give an `early` of (Q, h * w) and an
+        `everywhere` of (Q,), as do several images (see `takes_several`) with a question each, whose `glance` is
+        `beside_each_other`.
         """
         with torch.autocast(query.device.type, enabled=False):
             mask = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
@@ -266,7 +284,7 @@ class ARRCOCLayer(nn.Module):
                 weights["participation"] * self.early_participation(glance.texture, [glance.read], query, mask),
             )
             early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
-            return replace(glance, perspective=perspective, early=early)
+            return replace(glance, perspective=perspective, early=early, everywhere=self.scope(query, mask) > 0)
 
     def knows(
         self, glance: Glance, levels: list[torch.Tensor], query: torch.Tensor, mask: torch.Tensor | None = None
@@ -312,7 +330,12 @@ class ARRCOCLayer(nn.Module):
         with torch.autocast(merger_inputs.device.type, enabled=False):
             scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
             balance = self.balancer(scores, query, budget)
-            output = self.allocator(balance, scores, grid, budget, merger_inputs.detach(), glance.encoded)
+            everywhere = glance.everywhere
+            if everywhere is None:
+                said = torch.ones(len(query), dtype=torch.bool, device=query.device)
+                everywhere = self.scope(query, said) > 0
+            features = merger_inputs.detach()
+            output = self.allocator(balance, scores, grid, budget, features, glance.encoded, everywhere)
             output = replace(output, glance=glance)
         if output.gates is None or glance.encoded is None or glance.early is None:
             return output

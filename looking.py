@@ -29,6 +29,7 @@ class Glance:
         early: (h * w,) relevance from raw image and question alone, with its gradient; `None` where it was not asked for.
         read: (h * w, `READ_FEATURES`) from `CellReader`, with its gradient; `None` before it is needed and after its last use.
         encoded: (M,) raster index of the cells that the vision tower encodes, ascending; `None` for all.
+        everywhere: scalar bool, whether the question is about the whole image; `None` where `rate` was not asked.
     """
 
     texture: torch.Tensor
@@ -39,6 +40,7 @@ class Glance:
     early: torch.Tensor | None = None
     read: torch.Tensor | None = None
     encoded: torch.Tensor | None = None
+    everywhere: torch.Tensor | None = None
 
 
 def beside_each_other(glances: Sequence[Glance]) -> Glance:
@@ -126,8 +128,9 @@ def choose_to_encode(
 ) -> torch.Tensor | None:
     """(M,) raster index of the cells that the vision tower encodes, `budget` of them at least; `None` for all.
 
-    A share is taken by early relevance, with the coverage floor. "auto" takes every cell that `EMPTY_CONTRAST` does not
-    call empty, whatever is asked: `inked` of them (see `count_inked`), which is read where it is not given.
+    A share is taken by early relevance, with the coverage floor, or evenly where `glance.everywhere`. "auto" takes every cell that
+    `EMPTY_CONTRAST` does not call empty, whatever is asked: `inked` of them (see `count_inked`), which is read where it is not
+    given.
 
     Raises:
         ValueError: the glance lacks what the ratio needs.
@@ -142,5 +145,5 @@ def choose_to_encode(
         if glance.early is None:
             raise ValueError("the glance has not seen the question; pass what ARRCOCLayer.rate returns")
         count = max(math.ceil(encode_ratio * cells - 1e-9), budget)
-        kept = choose_cells(glance.early.detach(), grid, count, coverage_floor)
+        kept = choose_cells(glance.early.detach(), grid, count, coverage_floor, glance.everywhere)
     return None if count >= cells else kept

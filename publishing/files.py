@@ -44,6 +44,7 @@ CODE_FILES = (
     "relating.py",
     "restoring.py",
     "rows.py",
+    "scoping.py",
     "seeing.py",
     "texture.py",
 )

@@ -754,6 +754,17 @@ def test_the_mark_of_coarse_views_may_be_missing_as_a_whole(folder):
     assert not mark.offset.any()
 
 
+def test_the_scope_of_questions_may_be_missing_as_a_whole(folder):
+    def drop(tensors):
+        for name in [name for name in tensors if name.startswith("model.arrcoc.scope.")]:
+            tensors.pop(name)
+
+    edit_weights(folder, drop)
+    score = load(folder).model.arrcoc.scope.score
+    assert not score.weight.any()
+    assert not score.bias.any()
+
+
 @pytest.mark.parametrize("name", [BASE, OWN])
 def test_renamed_weight(folder, name):
     """Both names are in the message; named right again, the folder loads."""

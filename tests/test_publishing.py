@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import upload
-from arrcoc.checkpoint import COARSE_MARK, RESTORER
+from arrcoc.checkpoint import COARSE_MARK, RESTORER, SCOPE
 from evaluation.records import model_fingerprint
 from publishing import card, contract, fresh, pushing, results, staging
 from publishing.files import ALLOCATOR, ASSEMBLING, CARD, CODE_FILES, PICTURES, ROOT, files_of, human_size, sha256_of
@@ -605,7 +605,7 @@ def test_an_allocator_alone_is_put_together_with_its_base(
     hub.repositories["me/base"].commit({"README.md": b"the base has moved on"}, "main")
     save_allocator(model, tmp_path / "trained.safetensors")
     tensors, metadata = read_tensors(tmp_path / "trained.safetensors")
-    later = (*RESTORER, *COARSE_MARK)  # older code has none of these
+    later = (*RESTORER, *COARSE_MARK, *SCOPE)  # older code has none of these
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(later)}
     write_tensors(tmp_path / "trained.safetensors", tensors, metadata)
     load_allocator(model, tmp_path / "trained.safetensors")  # as rounded as everybody's
@@ -659,9 +659,10 @@ def test_an_allocator_alone_is_put_together_with_its_base(
     assert "base_model" not in saved
     assert saved["auto_map"]["AutoModel"] == "modeling_arrcoc_qwen.ARRCOCQwen3VLForConditionalGeneration"
     state = load_file(whole / "model.safetensors")
-    new = {name for name in state if "arrcoc.restorer." in name or "arrcoc.coarse_mark." in name}
+    new = {name for name in state if any(f"arrcoc.{part}" in name for part in (*RESTORER, *COARSE_MARK, *SCOPE))}
     assert all(torch.equal(state[name], model.state_dict()[name]) for name in state.keys() - new)
-    assert not any(state[name].any() for name in new if ".leave." in name or ".coarse_mark." in name)  # neutral
+    neutral = (".leave.", ".coarse_mark.", ".scope.score.")
+    assert not any(state[name].any() for name in new if any(part in name for part in neutral))
 
 
 def test_the_assembling_file_keeps_the_loaders_rules():

@@ -136,8 +136,9 @@ def test_each_signal_reaches_its_whole_stage_by_the_second_step_and_never_the_ba
     reader = {key for key in parameters if key.startswith("reader.")}
     stage_one = reader | {key for key in parameters if key.startswith("early_")}
     taught = {"early_features": reader, "early_evidence": stage_one, "early_distill": stage_one}
-    alone = {key for key in parameters if key.startswith(("restorer.", "coarse_mark."))}
+    alone = {key for key in parameters if key.startswith(("restorer.", "coarse_mark.", "scope."))}
     taught["coarse"] = {key for key in parameters if key.startswith("coarse_mark.")}
+    taught["scope"] = {key for key in parameters if key.startswith("scope.")}
     assert seen == taught.get(name, set(parameters) - stage_one - alone)
     assert all(p.grad is None for key, p in learner.model.named_parameters() if ".arrcoc." not in key)
 

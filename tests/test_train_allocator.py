@@ -88,7 +88,7 @@ def test_a_run_writes_its_files_and_the_allocator_alone_loads_onto_its_base(trai
     assert all(torch.equal(exported[name], tensor) for name, tensor in base_before.items())
     changed = [name for name, p in model.model.arrcoc.named_parameters() if not torch.equal(p, untrained[name])]
     # they have signals of their own, and are rounded here
-    untaught = {name for name in untrained if name.startswith(("restorer.", "coarse_mark."))}
+    untaught = {name for name in untrained if name.startswith(("restorer.", "coarse_mark.", "scope."))}
     assert set(changed) - untaught == set(untrained) - untaught
     assert not model.model.arrcoc.restorer.leave[0].weight.any()
 
@@ -151,6 +151,29 @@ def test_coarse_alone_writes_a_whole_allocator_of_which_the_mark_has_learned(tra
     assert model.model.arrcoc.coarse_mark.gain.any()
     load_allocator(model, tmp_path / "old.safetensors")
     assert not model.model.arrcoc.coarse_mark.gain.any()
+
+
+def test_scope_alone_writes_a_whole_allocator_of_which_the_scope_has_learned(train, base, tmp_path):
+    first = train(tmp_path / "first")
+    second = train(
+        tmp_path / "second", "--allocator", first, "--signals", "scope", "--data", "world:gist,form?grids=8x8"
+    )
+    before, after = load_file(first), load_file(second)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if name.startswith("scope.")}
+    assert [line["step"] for line in metrics(tmp_path / "second") if "scope" in line] == [1, 2, 3, 4]
+    old = {name: tensor for name, tensor in after.items() if not name.startswith("scope.")}
+    write_tensors(tmp_path / "old.safetensors", old, read_tensors(second)[1])
+    model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base)
+    load_allocator(model, second)
+    assert model.model.arrcoc.scope.score.weight.any()
+    load_allocator(model, tmp_path / "old.safetensors")
+    assert not model.model.arrcoc.scope.score.weight.any()
+    # a file of older code has none to take the mean of
+    for number, both in enumerate((["old", "second/allocator"], ["second/allocator", "old"])):
+        paths = [tmp_path / f"{name}.safetensors" for name in both]
+        mean = load_file(average.average(paths, tmp_path / f"mean_{number}.safetensors"))
+        assert all(torch.equal(mean[name], after[name]) for name in after)
 
 
 def test_a_file_without_stage_one_brings_a_neutral_one_and_half_of_one_is_refused(train, base, tmp_path):

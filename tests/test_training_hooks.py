@@ -27,10 +27,10 @@ def labelled(make_inputs, pictures):
 
 def learning(model):
     """The allocator's parameters that the loss reaches by name; stage 1's and the restorer's are asked only where cells are left
-    out, and a coarse view is marked only where there is one."""
+    out, a coarse view is marked only where there is one, and the scope of a question decides without a gradient."""
     asked = model.config.encode_ratio != 1
     parameters = model.model.arrcoc.named_parameters()
-    parts = ("coarse_mark", *(() if asked else ("early_participation", "reader", "restorer")))
+    parts = ("coarse_mark", "scope", *(() if asked else ("early_participation", "reader", "restorer")))
     return {name: parameter for name, parameter in parameters if not any(part in name for part in parts)}
 
 

@@ -187,9 +187,9 @@ def _in_part(
     asked = blind_query(model, len(chosen), ids.device) if blind else (ids[chosen], mask[chosen])
     rated = layer.rate(glance, model.get_input_embeddings()(asked[0]), asked[1].bool())
     found = []
-    for row, early in zip(chosen, rated.early, strict=True):
+    for row, early, everywhere in zip(chosen, rated.early, rated.everywhere, strict=True):
         ratio = "auto" if auto and random.random() < auto else random.uniform(*PARTS)
-        glance = replace(rated, early=early)
+        glance = replace(rated, early=early, everywhere=everywhere)
         cells = choose_to_encode(glance, page.grid, ratio, 1, model.config.coverage_floor)
         rows = [] if cells is None else _answerable(page, cells, row)
         if rows:

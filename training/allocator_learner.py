@@ -13,6 +13,7 @@ from training.ahead import page_scores, restored_loss
 from training.allocator import base_metadata
 from training.allocator_batches import IMAGE_INPUTS
 from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
+from training.scope import scope_learned
 from training.scorers import Scored, encode_once, make_scorer, scores_of
 from training.soft_topk import soft_topk
 
@@ -147,6 +148,8 @@ class AllocatorLearner(nn.Module):
     def _example_losses(self, batch, finds) -> dict[str, torch.Tensor]:
         if "coarse" in self.weights:
             return {"coarse": self._coarse_loss(batch)}
+        if "scope" in self.weights:
+            return {"scope": scope_learned(self.model, batch)}
         with torch.no_grad():
             vision_output = encode_once(self.model, batch)
         temperature = None

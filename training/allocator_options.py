@@ -126,9 +126,10 @@ def _check_scorer(options: argparse.Namespace) -> None:
     if options.whiten and (scorer != "arrcoc" or alone):
         trained = scorer if scorer != "arrcoc" else f"--signals {alone[0]}"
         raise ValueError(f"--whiten is for what reads the question, which {trained} trains nothing of; leave it out")
-    if "coarse" in alone and (len(weights) > 1 or scorer != "arrcoc" or options.phase == 2):
+    chosen = [name for name in alone if name != "restored"]
+    if chosen and (len(weights) > 1 or scorer != "arrcoc" or options.phase == 2):
         raise ValueError(
-            "--signals coarse goes alone, with --scorer arrcoc and --phase 1: it learns from what is answered of a "
+            f"--signals {chosen[0]} goes alone, with --scorer arrcoc and --phase 1: it learns from what is answered of a "
             "choice that is trained already"
         )
     if scorer in LAYER_SCORERS:

@@ -8,22 +8,24 @@ from pathlib import Path
 
 import torch
 
-from arrcoc.checkpoint import COARSE_MARK, RESTORER, STAGE_1
+from arrcoc.checkpoint import COARSE_MARK, RESTORER, SCOPE, STAGE_1
 from training.allocator import BASE_FLOAT16, read_tensors, write_tensors
 
 
 def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
     """Writes the mean of the tensors of `paths` to `out`; those of stage 1, and of the restorer that reads it, are taken from
-    `stage_1` if it is given. A file of older code has a neutral mark of coarse views.
+    `stage_1` if it is given. A file of older code has a neutral mark of coarse views, and the scope of questions of the first that
+    has one.
 
     Raises:
         ValueError: a file is missing or damaged, or of another base, other dials or another form than the first.
         OSError: see `write_tensors`.
     """
     read = [(path, *read_tensors(path)) for path in [*paths, *([stage_1] if stage_1 else [])]]
-    marks = (item for _, tensors, _ in read for item in tensors.items() if item[0].startswith(COARSE_MARK))
-    neutral = {name: torch.zeros_like(tensor) for name, tensor in marks}
-    files = [(path, neutral | tensors, metadata) for path, tensors, metadata in read]
+    every = [item for _, tensors, _ in read[::-1] for item in tensors.items()]
+    later = {name: torch.zeros_like(tensor) for name, tensor in every if name.startswith(COARSE_MARK)}
+    later |= {name: tensor for name, tensor in every if name.startswith(SCOPE)}
+    files = [(path, later | tensors, metadata) for path, tensors, metadata in read]
     _, first, metadata = files[0]
     if "kind" not in metadata:
         raise ValueError(

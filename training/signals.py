@@ -36,14 +36,18 @@ SIGNALS = {
         ("student",),
         "language-model loss beside coarse views, of which their mark learns; alone, and without --ahead",
     ),
+    "scope": (
+        ("student",),
+        "BCE of whether spreading the budget evenly loses less than choosing, weighed by how much; alone, and without --ahead",
+    ),
     "binarize": ((), "BCE of the soft top-k against its own hard top-k, its weight rising with the progress"),
     "entropy": ((), "entropy of the scores' softmax, in [0, 1]"),
     "tension": ((), "mean square of the tensions, in [0, 1]"),
 }
 # What only the allocator's layer has: the learned baselines have no such parts.
-LAYER_SIGNALS = ("named", "early_evidence", "early_distill", "early_features", "restored", "coarse", "tension")
+LAYER_SIGNALS = ("named", "early_evidence", "early_distill", "early_features", "restored", "coarse", "scope", "tension")
 # What goes alone, and the part of the layer that learns by it, and by nothing else.
-ALONE = {"restored": "restorer", "coarse": "coarse_mark"}
+ALONE = {"restored": "restorer", "coarse": "coarse_mark", "scope": "scope"}
 DICE_WEIGHT, BCE_WEIGHT = 1.0, 0.1  # as GlimpsePrune (arXiv 2508.01548) weighs them
 NAMED_WEIGHT = 5.0  # of a named cell; most are not named
 CONTEXT_SHARE = 1 / 10  # of the cells, that evidence and context learn to be among
@@ -194,6 +198,15 @@ def answer_loss(pruned_logits: torch.Tensor, full_logits: torch.Tensor) -> torch
     """Mean KL(full || pruned) of the next-token distributions, both (answer tokens, vocabulary)."""
     full = F.log_softmax(full_logits.detach().float(), -1)
     return F.kl_div(F.log_softmax(pruned_logits.float(), -1), full, reduction="batchmean", log_target=True)
+
+
+def scope_loss(logit: torch.Tensor, even: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Mean BCE of which loses less, `even` by spreading the budget evenly or `chosen`, weighed by how much; all (images,).
+
+    What is expected to be lost itself has no gradient left once most questions are told not to be about the whole image.
+    """
+    less = F.binary_cross_entropy_with_logits(logit, (even < chosen).to(logit), reduction="none")
+    return ((even - chosen).abs() * less).mean()
 
 
 def language_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
