@@ -59,7 +59,7 @@ _NAMES_NOTHING = frozenset((
     "find", "found", "read", "appear", "appears", "occur", "occurs", "show", "shown", "shows", "stand", "stands", "given",
     "written", "mentioned", "listed", "visible", "present", "contain", "contained", "contains", "there", "here", "on", "in",
     "by", "to", "this", "that", "page", "picture", "image", "photo", "document", "screenshot", "true", "correct", "right",
-    "not", "a", "an", "it", "according", "based",
+    "not", "a", "an", "it", "according", "based", "s", "who", "tell", "me",
 ))  # fmt: skip
 # Where to look, at the end: "What is the total shown on this page?" No cell is about that.
 _WHERE = re.compile(

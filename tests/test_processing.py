@@ -459,6 +459,9 @@ def test_options_are_the_question_where_nothing_else_is_named(processor, page, s
         ("Which date is on the page of the picture?", None),
         ("In this image, what is the total?", None),
         ("What is written on the page?", None),  # names nothing else
+        ("What's in this image?", None),
+        ("Tell me what is in the image.", None),
+        ("Who is in the picture?", None),
         ("What is the title of this document?", None),
         ("Who is on the picture frame?", None),
         ("What is in the Screen column?", None),

@@ -774,6 +774,7 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path,
      ("--parts 2", "--parts 2 goes with --ahead PAGES"), ("--signals restored --ahead 5", "--signals restored goes alone"),
      ("--signals restored,evidence --ahead 5 --parts 1", "--signals restored goes alone"),
      ("--signals coarse,evidence", "--signals coarse goes alone"), ("--signals coarse --ahead 5", "can't go with coarse"),
+     ("--signals scope,evidence", "--signals scope goes alone"), ("--signals scope --ahead 5", "can't go with scope"),
      ("--signals coarse --scorer query_blind", "with --scorer arrcoc"), ("--signals coarse --phase 2", "and --phase 1"),
      ("--ahead 5 --parts -1", "--parts -1: pass a whole number from 0 on")],
 )  # fmt: skip

@@ -8,9 +8,9 @@ What departs from the paper and its code (github.com/HVision-NKU/GlimpsePrune, i
 - The predictor's form and size are ours. It reads the attention in all first layers as shares, and the language model's states
   of the visual tokens after them; theirs the logits of one layer, and what four blocks of the vision tower made of the cells.
 - The glimpse enters at the input alone; theirs is added at every layer.
-- Boxes alone teach it (Dice, BCE and, in the bundled weights, `mass`), through a soft top-k whose temperature falls
-  (`training.allocator_learner`); theirs learns from the language model's loss on the answer, too, with a weight of 1, as the
-  weights in `checkpoints/baselines/answers` do (training/BUNDLED.md), which stand in no table.
+- Boxes teach it (Dice, BCE and, in the bundled weights, `mass`) through a soft top-k whose temperature falls
+  (`training.allocator_learner`), and in the last steps of the bundled weights the language model's loss on the answer, too, with
+  a weight of 1, as theirs (training/BUNDLED.md).
 - The K highest cells are kept, where GlimpsePrune keeps as many as pass a threshold.
 - GlimpsePrune drops tokens within one pass; here the language model answers in a second pass that reads the kept tokens alone,
   in every layer.
