@@ -14,8 +14,8 @@ class QuestionScope(nn.Module):
     """How far a question is about the whole image ("What kind of page is this?") and not about something in it.
 
     Reads the question's tokens in runs of five and keeps the most and the mean of what each feature finds (a convolution over words
-    with pooling over time: Kim 2014, "Convolutional Neural Networks for Sentence Classification", section 2). Exactly 0, which is
-    not, before training.
+    with pooling over time: Kim 2014, "Convolutional Neural Networks for Sentence Classification", section 2). Before training
+    exactly 0, which counts as about something in it.
 
     Args:
         query_size: width of the question's token embeddings.
