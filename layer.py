@@ -274,7 +274,7 @@ class ARRCOCLayer(nn.Module):
         `beside_each_other`.
         """
         with torch.autocast(query.device.type, enabled=False):
-            mask = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
+            mask = _without_padding(query) if mask is None else mask
             weights = self.balancer.weights
             glance = self.read(glance)
             perspective = self._perspective(glance)
@@ -302,7 +302,7 @@ class ARRCOCLayer(nn.Module):
         all of these and of the maps; their `glance` is `beside_each_other`.
         """
         with torch.autocast(query.device.type, enabled=False):
-            mask = torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device) if mask is None else mask
+            mask = _without_padding(query) if mask is None else mask
             levels = [level.detach() for level in levels]  # no gradient enters the frozen base through the scores
             needed = self.participation(glance.texture, levels, query, mask, glance.encoded)
             return glance.information, self._perspective(glance), needed
@@ -332,8 +332,7 @@ class ARRCOCLayer(nn.Module):
             balance = self.balancer(scores, query, budget)
             everywhere = glance.everywhere
             if everywhere is None:
-                said = torch.ones(len(query), dtype=torch.bool, device=query.device)
-                everywhere = self.scope(query, said) > 0
+                everywhere = self.scope(query, _without_padding(query)) > 0
             features = merger_inputs.detach()
             output = self.allocator(balance, scores, grid, budget, features, glance.encoded, everywhere)
             output = replace(output, glance=glance)
@@ -341,6 +340,10 @@ class ARRCOCLayer(nn.Module):
             return output
         gates = _early_gates(glance.early, glance.encoded, output.allocation.raster, balance.temperature)
         return replace(output, gates=output.gates * gates)
+
+
+def _without_padding(query: torch.Tensor) -> torch.Tensor:
+    return torch.ones(query.shape[:-1], dtype=torch.bool, device=query.device)
 
 
 def _weights(config) -> dict[str, float]:

@@ -52,6 +52,7 @@ def render(folder: Path, source, model, results: list[measured.Result]) -> str:
         allocator_parameters=count(own),
         small=parameters < SMALL,
         query_blind=is_query_blind(model),
+        reads_scope=bool(model.model.arrcoc.scope.score.weight.any()),
         geometry=geometry(model.config),
         channels=len(TEXTURE_CHANNELS),
         modes=MODES,

@@ -290,6 +290,15 @@ def test_a_card_leads_with_what_the_model_answers(tiny_folder, tmp_path):
     assert [result.path.stem for result in found] == ["b", "a"]
 
 
+def test_the_card_says_that_tokens_are_spread_only_of_what_does_so(staged, tiny_folder):
+    source = staging.Source(str(tiny_folder), base_model="you/base")
+    model = source.load(torch.float32)
+    for trained in (0.0, 1.0):
+        torch.nn.init.constant_(model.model.arrcoc.scope.score.weight, trained)
+        said = "a question about the whole image gets them spread evenly" in card.render(staged, source, model, [])
+        assert said == bool(trained)
+
+
 def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
     source = staging.Source(str(tiny_folder), base_model="you/base")
     path = run_of(tmp_path, source.load(torch.float32))

@@ -12,6 +12,7 @@ from training import scope, signals
 from training.allocator_batches import AllocatorCollator
 from training.allocator_learner import AllocatorLearner
 from training.data import load_examples
+from training.scorers import encode_once, layer_scores
 
 SIZE = 12
 WHOLE = (
@@ -142,6 +143,15 @@ def test_it_learns_from_what_is_lost(tiny_model, make_processor):
         optimizer.step()
         losses.append(learner(**batch)["loss"])
     assert losses[-1] < losses[0] - 0.01
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_all_kinds_of_gates_train_on_what_is_chosen(everywhere, tiny_model, make_processor):
+    model = forced(tiny_model(), everywhere)
+    examples = load_examples("world:gist,one_field?grids=8x8", "train", 3, 3)
+    batch = AllocatorCollator(make_processor(), language=False, shares=(0.2, 0.3))(examples, 0)
+    for image in layer_scores(model, batch, encode_once(model, batch), blind=False):
+        assert torch.equal(image.decide("gates").allocation.positions, image.output.allocation.positions)
 
 
 def test_lost_is_evidence_or_the_answer(tiny_model, make_processor):

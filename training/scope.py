@@ -3,8 +3,6 @@
 import torch
 import torch.nn.functional as F
 
-from arrcoc.allocation import Allocation
-from arrcoc.attending import attend
 from arrcoc.layer import ARRCOCOutput
 from training.batches import IGNORED
 from training.language_pass import answer_pass, prefixed, rows_alone, with_features
@@ -31,9 +29,7 @@ def scope_learned(model, batch) -> torch.Tensor:
 
 def _spent(image: Scored, everywhere: bool) -> ARRCOCOutput:
     forced = torch.tensor(everywhere, device=image.value.device)
-    plan = attend(image.value, image.grid, image.budget, everywhere=forced, **image.dials)
-    relevance = image.value.view(image.grid)
-    return ARRCOCOutput(Allocation(grid=image.grid, relevance=relevance, scores={}, tensions={}, **plan), None)
+    return ARRCOCOutput(image.allocate(image.value, everywhere=forced), None)
 
 
 def _lost(model, batch, vision, outputs: list[ARRCOCOutput], evidence) -> torch.Tensor:

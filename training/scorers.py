@@ -66,12 +66,14 @@ class Scored:
         value = self.value
         if gates == "gumbel":
             value = value + self.temperature.detach() * gumbel_noise(value)
-        plan = attend(value, self.grid, self.budget, **self.dials)
-        allocation = Allocation(
-            grid=self.grid, relevance=value.detach().view(self.grid), scores={}, tensions={}, **plan
-        )
+        allocation = self.allocate(value)
         gated = soft_gates if gates == "gates" else straight_through_gates
         return ARRCOCOutput(allocation, gated(value, allocation, self.temperature))
+
+    def allocate(self, value: torch.Tensor, **dials) -> Allocation:
+        """Where the budget goes by the scores `value`, with `dials` in place of its own."""
+        plan = attend(value, self.grid, self.budget, **(self.dials | dials))
+        return Allocation(grid=self.grid, relevance=value.detach().view(self.grid), scores={}, tensions={}, **plan)
 
 
 def repeats(batch) -> list[bool]:
@@ -113,6 +115,7 @@ def layer_scores(model, batch, vision_output, blind: bool, early: bool = True) -
             "coarse_share": output.balance.coarse_share,
             "min_deepstack_levels": layer.allocator.min_deepstack_levels,
             "num_levels": layer.allocator.num_levels,
+            "everywhere": output.allocation.everywhere,
         }
         balance, value, grid_of = output.balance, output.value, output.allocation.grid
         stage = {"early": output.glance.early}
