@@ -1,6 +1,7 @@
 """Teaching the scope of questions from their text alone: `training.train_scope`."""
 
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -61,6 +62,15 @@ def test_the_same_seed_gives_the_same(tmp_path):
     held, same = read_tensors(first)[0], read_tensors(second)[0]
     assert held.keys() == same.keys()
     assert all(torch.equal(held[name], same[name]) for name in held)
+
+
+def test_questions_are_read_as_the_processor_reads_them(monkeypatch):
+    said = [("What does it show? Answer with one word.", "gist"), ("photo", "form"), ("TAX OF BUTTER", "table")]
+    examples = [SimpleNamespace(question=question, family=family) for question, family in said]
+    monkeypatch.setattr(train_scope, "load_examples", lambda *_: examples)
+    whole, others = train_scope.read_questions(["any"], {"gist"}, 0, None)
+    assert whole == ["What does it show?"]
+    assert others == ["What's the photo?", "Tax of butter TAX OF BUTTER"]
 
 
 def test_a_quarter_of_a_batch_is_about_the_whole_image():

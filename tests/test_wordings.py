@@ -15,9 +15,8 @@ from training.data.table_lookups import words_of
 from training.tokenizer import build_tokenizer
 from training.world.beside import sentence, with_sentences
 from training.world.phrasing import phrased
+from training.world.wording_lists import AROUND, INSTRUCTIONS, WORLD
 from training.world.wordings import (
-    AROUND,
-    INSTRUCTIONS,
     find_question,
     lookup_question,
     put_around,
@@ -77,6 +76,17 @@ def test_no_wording_of_training_is_held_out():
             {words_of(world_question(question, split, Random(seed))) for seed in range(2000)} for split in SPLITS
         )
         assert train & held_out <= plain, question
+
+
+def test_no_wording_is_one_that_is_drawn_or_of_the_other_split():
+    for drawn, further in WORLD:
+        drawn, train, held_out = (
+            {words_of(one) for one in each} for each in (drawn, further["train"], further["held_out"])
+        )
+        assert not drawn & train
+        assert not drawn & held_out
+        assert not train & held_out
+        assert len(held_out) >= 8
 
 
 def test_the_same_page_is_asked_in_the_same_words():

@@ -3,13 +3,12 @@
 python -m training.train_scope --model checkpoints/arrcoc-small --out runs/scope.safetensors --limit 20000 \\
     --data "world:gist?grids=12x12&reworded=1" "world?grids=12x12&reworded=1"
 
-Minutes of a core, where `--signals scope` of `training.train_allocator` measures for each question what either choice loses; here
-`--spread` and `--missed` stand for that. A stage of the bundled allocator: training/BUNDLED.md.
+`--signals scope` of `training.train_allocator` measures for each question what either choice loses; here `--spread` and `--missed`
+stand for that, which needs no picture to be encoded. All else of the allocator stays as it is.
 """
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from random import Random
 
@@ -113,8 +112,8 @@ def train_scope(
     return sum(losses[-100:]) / len(losses[-100:])
 
 
-def parse(arguments: list[str] | None = None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The command line, checked."""
+def main(arguments: list[str] | None = None) -> Path:
+    """Command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="folder of the model whose allocator learns")
     parser.add_argument("--data", nargs="+", required=True, help="what training.data.load_examples takes")
@@ -135,12 +134,6 @@ def parse(arguments: list[str] | None = None) -> tuple[argparse.ArgumentParser, 
     for name in ("steps", "batch_size", "learning_rate", "missed", "spread"):
         if not 0 < getattr(options, name) < float("inf"):
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: pass a finite number above 0")
-    return parser, options
-
-
-def main(arguments: list[str] | None = None) -> Path:
-    """Command line of this file."""
-    parser, options = parse(arguments)
     try:
         whole, others = read_questions(options.data, set(options.whole), options.seed, options.limit)
         model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32).eval()
@@ -149,7 +142,6 @@ def main(arguments: list[str] | None = None) -> Path:
             model, tokenizer, whole, others, options.steps, options.batch_size, options.learning_rate, options.missed,
             options.spread, options.seed,
         )  # fmt: skip
-        options.out.parent.mkdir(parents=True, exist_ok=True)
         save_allocator(model, options.out)
     except (OSError, ValueError) as error:
         parser.error(str(error))
@@ -160,4 +152,4 @@ def main(arguments: list[str] | None = None) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main() is None)
+    main()

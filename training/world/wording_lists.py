@@ -113,7 +113,7 @@ WORLD: tuple[tuple[Sequence[str], dict[str, Sequence[str]]], ...] = (
             "what stands below the {extreme} bar?", "which bar would you call the {extreme}?",
         ),
         "held_out": (
-            "whose bar is the {extreme}?", "in this chart, what's {extreme}?", 
+            "whose bar is the {extreme}?", "in this chart, what's {extreme}?",
             "Name the bar with the {extreme} value.", "What has the {extreme} value in this chart?",
             "Which category comes out {extreme} on the graph?", "whats the {extreme} bar called",
             "Please give me the label of the {extreme} bar.", "Looking at the chart, which of the bars is {extreme}?",
@@ -148,7 +148,7 @@ WORLD: tuple[tuple[Sequence[str], dict[str, Sequence[str]]], ...] = (
             "what is printed on the {colour} plate?",
         ),
         "held_out": (
-            "the {colour} sign reads what?", "what word does the {colour} one show?", 
+            "the {colour} sign reads what?", "what word does the {colour} one show?",
             "Read the word on the {colour} sign.", "Which word is written on the {colour} sign?",
             "There's a {colour} sign in the picture. What's on it?", "whats written on the {colour} sign",
             "Could you please tell me the text of the {colour} sign?", "Tell me what the sign in {colour} reads.",
@@ -179,7 +179,7 @@ WORLD: tuple[tuple[Sequence[str], dict[str, Sequence[str]]], ...] = (
             "tell me which shape is {colour}", "which of the shapes is {colour}?",
         ),
         "held_out": (
-            "the {colour} one is which shape?", "what's drawn in {colour}?", 
+            "the {colour} one is which shape?", "what's drawn in {colour}?",
             "Name the {colour} shape.", "What is the shape of the {colour} object?",
             "There is something {colour} in the image. What shape is it?",
             "Could you please tell me which shape is shown in {colour}?", "the {colour} thing, what shape is that",
@@ -195,7 +195,7 @@ WORLD: tuple[tuple[Sequence[str], dict[str, Sequence[str]]], ...] = (
             "{shapes} count", "find all {shapes}: how many?", "how many {shapes} in total?", "give me the count for {shapes}",
         ),
         "held_out": (
-            "how many {shapes} does it show?", "{shapes}: how many of them?", 
+            "how many {shapes} does it show?", "{shapes}: how many of them?",
             "Count the {shapes} in this picture.", "What's the number of {shapes} in the image?",
             "Could you tell me how many {shapes} you can see?", "how many {shapes} does the picture have",
             "Please give me the total number of {shapes} shown here.", "I want to know how many {shapes} appear in this image.",
