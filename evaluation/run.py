@@ -30,6 +30,7 @@ from evaluation.records import (
     model_fingerprint,
     processor_fingerprint,
 )
+from evaluation.sharing import shared_vision_tower
 from evaluation.timing import prefill_ratios
 
 METHODS = "arrcoc,resize,random"
@@ -55,17 +56,16 @@ def evaluate(
     max_new_tokens: int = 24,
 ) -> dict[tuple[str, str], list[Answer]]:
     """(method, budget) -> the answers to `examples`, in their order; those in `records` are not asked again."""
-    batches = batches_of(facts, batch_size)
+    batches, methods = batches_of(facts, batch_size), [method for method, _ in runs]
     progress = tqdm(total=len(runs) * len(batches), unit="batch", disable=None)
-    for method, budget in runs:
-        progress.set_postfix_str(f"{method} at {label(budget)}")
+    with shared_vision_tower(model):  # so all of a batch is asked before the next, each method at all its budgets
         for numbers in batches:
-            names = [examples[number].name for number in numbers]
-            if not all(records.get(method, label(budget), name) for name in names):
-                asked, known = [examples[n] for n in numbers], [facts[n] for n in numbers]
-                said = _answers(model, processor, asked, known, method, budget, max_new_tokens)
-                records.append(said)
-            progress.update()
+            asked, known = [examples[n] for n in numbers], [facts[n] for n in numbers]
+            for method, budget in sorted(runs, key=lambda pair: methods.index(pair[0])):
+                progress.set_postfix_str(f"{method} at {label(budget)}")
+                if not all(records.get(method, label(budget), example.name) for example in asked):
+                    records.append(_answers(model, processor, asked, known, method, budget, max_new_tokens))
+                progress.update()
     progress.close()
     return {
         (method, label(budget)): [records.get(method, label(budget), example.name) for example in examples]

@@ -22,6 +22,7 @@ from evaluation.facts import Facts, measurable
 from evaluation.metrics import WHOLE
 from evaluation.report import write_csv
 from evaluation.run import header_of
+from evaluation.sharing import shared_vision_tower
 
 LABELS = ("method", "budget", "pairs")  # the first columns of the table
 # Of the two questions of a pair, first and second in the data's order; `recall_worse` is the lower of the two.
@@ -51,11 +52,12 @@ def swapped(model, processor, examples, facts, pairs, method: str, budget, batch
     find, rows = baselines.find(method), np.full((len(pairs), len(MEASURES)), np.nan)
     for batch in batches_of([facts[first] for first, _ in pairs], batch_size):
         sides = []
-        for side in (0, 1):
-            numbers = [pairs[place][side] for place in batch]
-            asked, known = [examples[n] for n in numbers], [facts[n] for n in numbers]
-            prepared = find(model, processor, asked, [tokens_for(budget, fact.cells) for fact in known])
-            sides.append((prepared.kept, recalls(prepared, asked, known), prepared.tokens))
+        with shared_vision_tower(model):
+            for side in (0, 1):
+                numbers = [pairs[place][side] for place in batch]
+                asked, known = [examples[n] for n in numbers], [facts[n] for n in numbers]
+                prepared = find(model, processor, asked, [tokens_for(budget, fact.cells) for fact in known])
+                sides.append((prepared.kept, recalls(prepared, asked, known), prepared.tokens))
         for place, *both in zip(batch, *(zip(*side, strict=True) for side in sides), strict=True):
             (kept, recall, tokens), (other_kept, other_recall, other_tokens) = both
             rows[place, -1] = (tokens + other_tokens) / 2
