@@ -44,7 +44,7 @@ NUMBERS: dict[str, tuple[type, float, float | None]] = {
 }
 STOP_LENGTH, LEAST_TEMPERATURE = 100, 0.01
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
-OURS = ("token_budget", "encode_ratio", "allocation_mode")  # checked by the processor and the model
+OURS = ("token_budget", "question", "encode_ratio", "allocation_mode")  # checked by the processor and the model
 PARAMETERS = (*NUMBERS, "do_sample", "stop_strings", *OURS)
 DEFAULT_NEW_TOKENS = 256
 PICTURE_KEYS = ("image", "url", "base64", "image_url")
@@ -121,7 +121,8 @@ class EndpointHandler:
         """
         inputs, parameters = read_body(data)
         options = read_parameters(parameters, self.limits)
-        budget, seed = options.pop("token_budget", None), options.pop("seed", None)
+        ours = {name: options.pop(name, None) for name in ("token_budget", "question")}
+        seed = options.pop("seed", None)
         chat = read_chat(inputs, self.limits)
         prompt = self.processor.apply_chat_template(
             [chat],
@@ -129,7 +130,7 @@ class EndpointHandler:
             add_generation_prompt=True,
             return_dict=True,
             return_tensors="pt",
-            processor_kwargs={"token_budget": budget},
+            processor_kwargs=ours,
             **self._sanitize,
         ).to(self.model.device)
         length, most = prompt["input_ids"].shape[1], self.model.config.get_text_config().max_position_embeddings
@@ -208,7 +209,7 @@ def refuse_half(text: str, name: str):
 
 
 def read_parameters(parameters: dict, limits: Limits) -> dict:
-    """Checked arguments of `generate()`, with `token_budget` and `seed` where they were given.
+    """Checked arguments of `generate()`, with `token_budget`, `question` and `seed` where they were given.
 
     Naming a temperature, top_k, top_p or min_p asks for sampling; a temperature of 0 asks for the likeliest tokens.
 
@@ -227,6 +228,8 @@ def read_parameters(parameters: dict, limits: Limits) -> dict:
             raise ValueError(
                 f"stop_strings={value!r} is not allowed; pass a text or a list of up to 16 texts of 1 to {STOP_LENGTH} characters"
             )
+        elif name == "question" and (length := len(str(value))) > limits.characters:
+            raise ValueError(f"question has {length} characters; send at most {limits.characters}")
         else:
             options[name] = value
     if limits.seconds is not None:

@@ -33,7 +33,12 @@ class ExpandedPrompt:
 
 
 def cells_of(image_grid_thw: torch.Tensor, merge_size: int) -> torch.Tensor:
-    """(images,) merged cells of each image."""
+    """(images,) merged cells of each image.
+
+    Raises:
+        ValueError: `image_grid_thw` is not (images, 3).
+    """
+    _check_shape(image_grid_thw)
     return image_grid_thw.prod(-1) // merge_size**2
 
 
@@ -43,8 +48,21 @@ def as_patches(pixel_values: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def merged_grids(image_grid_thw: torch.Tensor, merge_size: int) -> list[tuple[int, int, int]]:
-    """(t, h, w) of each image in merged cells."""
+    """(t, h, w) of each image in merged cells.
+
+    Raises:
+        ValueError: `image_grid_thw` is not (images, 3).
+    """
+    _check_shape(image_grid_thw)
     return [(t, h // merge_size, w // merge_size) for t, h, w in image_grid_thw.tolist()]
+
+
+def _check_shape(image_grid_thw: torch.Tensor):
+    if image_grid_thw.ndim != 2 or image_grid_thw.shape[-1] != 3:
+        raise ValueError(
+            f"image_grid_thw is {tuple(image_grid_thw.shape)}, wanted (images, 3): t, h and w of each image in patches; where a "
+            "collator stacked the rows of several prompts, concatenate them"
+        )
 
 
 def image_runs(is_image: torch.Tensor, attention_mask: torch.Tensor | None = None):
@@ -143,7 +161,7 @@ def count_placeholders(is_image, attention_mask, image_grid_thw, merge_size, ima
     _, lengths = image_runs(is_image.cpu(), None if mask is None else mask.cpu())
     _check_runs(lengths, cells_of(image_grid_thw.cpu(), merge_size))
     # a collator may have stacked the rows of prompts with one image each
-    came = None if image_token_counts is None else torch.as_tensor(image_token_counts).flatten().tolist()
+    came = _as_counts(image_token_counts)
     if came is not None and came != lengths.tolist():
         raise ValueError(
             # trainers look for stock's words, and say then that they truncated the prompt
@@ -152,6 +170,18 @@ def count_placeholders(is_image, attention_mask, image_grid_thw, merge_size, ima
             "prompt within an image (max_length)"
         )
     return lengths
+
+
+def _as_counts(image_token_counts) -> list[int] | None:
+    if image_token_counts is None:
+        return None
+    try:
+        return torch.as_tensor(image_token_counts).flatten().tolist()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"image_token_counts={image_token_counts!r} is no tensor of whole numbers; pass it as the processor returns it, one "
+            "number per image"
+        ) from error
 
 
 def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:

@@ -9,7 +9,8 @@ _NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by t
 # What says after a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 _INSTRUCTION = re.compile(
     r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:please\s+)?(?:try\s+to\s+)?"
-    r"(?:answer|respond|reply|keep|think|reason|be|say|thanks|thank\s+you|no\s+explanations?|a(?=:\s*\Z)|let['\u2019]s|"
+    r"(?:answer|respond|reply|keep|think|reason|be|say|use|thanks|thank\s+you|no\s+explanations?|let['\u2019]s|do\s+not|don['\u2019]t|"
+    r"max(?:imum)?\s+(?=\S)|at\s+most|one\s+word|(?:a|(?:your|the|short|brief)\s+answer)(?=:\s*\Z)|"
     r"(?P<gives>give|only|just|output|return|provide|select|choose|pick|write|put|enclose|wrap))\b",
     re.IGNORECASE,
 )
@@ -22,20 +23,24 @@ _HOW = frozenset((
     "nothing", "possible", "select", "choose", "pick", "write", "put", "enclose", "wrap", "within", "inside", "tags", "then",
     "you", "can", "output", "return", "provide", "think", "let", "s", "try", "to", "if", "be", "thanks", "thank", "lowercase",
     "uppercase", "english", "french", "german", "spanish", "italian", "portuguese", "chinese", "japanese", "korean",
+    "do", "don", "t", "not", "explain", "add", "include", "anything", "max", "maximum", "more", "less", "fewer", "than",
 ))  # fmt: skip
 # What may stand before it, "If the answer is not on the page, say 'unanswerable'", and what is said then.
 _WHEN = _HOW | frozenset((
-    "when", "information", "sufficient", "insufficient", "enough", "is", "are", "not", "isn", "t", "there", "available",
+    "when", "information", "sufficient", "insufficient", "enough", "is", "are", "isn", "there", "available",
     "present", "visible", "shown", "found", "find", "cannot", "answered", "unanswerable", "answerable", "impossible", "on",
-    "image", "picture", "page", "document", "n", "na", "none", "unknown", "unsure", "sure", "don", "do", "know", "i", "say",
+    "image", "picture", "page", "document", "n", "na", "none", "unknown", "unsure", "sure", "know", "i", "say",
 ))  # fmt: skip
 # The same by more than a word: "a number" is a form, "the number" may be what is asked for.
 _HOW_PHRASES = re.compile(
     "\\b(?:an?|one|single|word or|phrase or) (?:number|digit|letter|value)s?\\b|\\boption(?:['\u2019]s)? letters?\\b"
+    r"|\b(?:\d+|three|five|ten) (?:word|sentence|character)s?\b"
     r"|\b(?:letter|number) of (?:the|your) (?:(?:correct|right|best|chosen) )?(?:option|answer|choice)\b"
     r"|\b(?:correct|right|best|final) (?:option|answer|choice)s?\b|\b(?:options|choices) (?:above|below)\b"
     r"|\b(?:reason )?step by step\b|\bthe (?:thinking|reasoning) process\b|\banswer: ?\W?\w\b|<[^<>\n]{0,20}>|\\boxed\b"
 )
+# A form behind a question, and what is asked for behind a statement: "Here is my ticket. Respond with the number only."
+_NAMED_FORM = re.compile(r"\bwith (?:only |just )?the (?:number|digit|letter|value|word|name)s?\b(?! of)")
 # What is to be given is a form of answer, and nothing that a page may show, such as its words.
 _FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|no|yes|json)\b")
 _SHOWN = re.compile(r"\bthe (?:words?|phrases?|sentences?|options?|choices?|question)\b")
@@ -221,7 +226,8 @@ def _without_instruction(question: str) -> str:
             asked = start
             while asked and question[asked - 1].isspace():
                 asked -= 1
-            if asked and _instructs(question[start:end].strip().strip("()[]*_ ")):
+            behind = question[:asked].endswith(_ENDS)
+            if asked and _instructs(question[start:end].strip().strip("()[]*_ "), behind):
                 end = asked
                 break
         else:
@@ -255,10 +261,12 @@ def _without_place(question: str) -> str:
     return question if _NAMES_NOTHING.issuperset(_WORD.findall(asked.lower())) else asked
 
 
-def _instructs(text: str) -> bool:
+def _instructs(text: str, behind_question: bool = False) -> bool:
     begun, said = _INSTRUCTION.match(text), text.lower()
     if begun is None or any(end in text for end in _ENDS):
         return False
+    if behind_question:
+        said = _NAMED_FORM.sub("", said)
     plain, phrases = _HOW_PHRASES.subn("", said)
     if begun["gives"] and (not (phrases or _FORM.search(said)) or _SHOWN.search(plain)):
         return False

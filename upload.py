@@ -119,7 +119,10 @@ def parser_of() -> argparse.ArgumentParser:
     new.add_argument("--revision", help="branch, tag or commit of a Hub id")
     new.add_argument("--allocator", type=Path, help="allocator.safetensors that was trained on this checkpoint")
     new.add_argument("--allocator-only", action="store_true", help="leave weights and tokenizer to the base on the Hub")
-    new.add_argument("--base-model", help="Hub id of the base that the card names, where the checkpoint is a folder")
+    new.add_argument(
+        "--base-model",
+        help="Hub id of the base that the card (and an allocator alone) names, where the checkpoint is a folder",
+    )
     new.add_argument(
         "--license", default="apache-2.0", help="of the weights, as the Hub names it (default: %(default)s)"
     )

@@ -35,7 +35,7 @@ class Source:
         checkpoint: folder or Hub id of an ARR-COC or of a stock Qwen3-VL checkpoint; its dtypes are kept.
         revision: branch, tag or commit of a Hub id.
         allocator: file that `training.train_allocator` wrote on this checkpoint.
-        base_model: Hub id that the card names as base; the checkpoint itself if that is a Hub id.
+        base_model: Hub id that the card, and an allocator alone, names as base; the checkpoint itself if that is a Hub id.
         license: the Hub's name of the license of the weights; the code's is Apache 2.0.
 
     Raises:
@@ -169,11 +169,15 @@ def _write_allocator(folder: Path, source: Source):
     """Writes config, processor config, allocator and code, with the base's name and commit in both configs."""
     from training.allocator import save_allocator
 
-    base = source.hub_id
+    base = source.hub_id or source.base_model
     if base is None or "/" not in base:
         raise ValueError(
             f"--checkpoint {source.checkpoint} is no repository on the Hub, so nobody could load the base of this allocator; "
-            "pass the base's Hub id, or leave out --allocator-only"
+            "pass the base's Hub id, or with --base-model that of which the folder is a copy, or leave out --allocator-only"
+        )
+    if source.base_model not in (None, base):
+        raise ValueError(
+            f"--checkpoint {base} is the base of this allocator, and --base-model names {source.base_model}; leave it out"
         )
     pinned = {"base_model": base, "base_revision": commit_of(base, source.revision)}
     model, processor = source.load(), source.load_processor()

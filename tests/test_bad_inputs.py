@@ -539,6 +539,11 @@ def broken(inputs, **changes):
         (lambda good: {"texture_images": good["texture_images"].float()}, "dtype torch.float32; wanted torch.uint8"),
         (lambda good: {"query_input_ids": good["query_input_ids"].repeat(2, 1)}, "query_input_ids holds 2 images"),
         (lambda good: {"image_grid_thw": good["image_grid_thw"].repeat(2, 1)}, "prompt has 1 images .* has 2"),
+        (
+            lambda good: {"image_grid_thw": good["image_grid_thw"][None]},
+            r"image_grid_thw is \(1, 1, 3\), wanted \(images, 3\)",
+        ),
+        (lambda good: {"image_token_counts": ["a"]}, r"image_token_counts=\['a'\] is no tensor of whole numbers"),
     ],
 )
 def test_model_inputs_that_do_not_fit(model, inputs, method, change, says):

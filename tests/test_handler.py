@@ -136,14 +136,14 @@ def says(text=QUESTION) -> dict:
 def expected(model, processor, chat):
     """`expected(pictures, question, budget, **options)`: the text of `model.generate()`, called directly."""
 
-    def build(pictures, question=QUESTION, budget=9, **options):
+    def build(pictures, question=QUESTION, budget=9, chosen_by=None, **options):
         inputs = processor.apply_chat_template(
             [chat(pictures, question)],
             tokenize=True,
             add_generation_prompt=True,
             return_dict=True,
             return_tensors="pt",
-            processor_kwargs={"token_budget": budget},
+            processor_kwargs={"token_budget": budget, "question": chosen_by},
         )
         output = model.generate(**inputs, **{"max_new_tokens": 4, **options})
         return processor.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
@@ -251,6 +251,19 @@ def test_several_pictures_have_budgets_of_their_own(endpoint, page, expected):
     assert answer["generated_text"] == expected(pictures, budget=[5, "full"])
     assert answer["visual_tokens"] == [5, answer["all_visual_tokens"][1]]
     assert endpoint(body)["visual_tokens"] == answer["all_visual_tokens"]  # the processor's 200 are more than there are
+
+
+def test_a_question_of_its_own_chooses(endpoint, page, expected, monkeypatch):
+    pictures, questions = [page(), page(64, 64, 1)], ("which date is it", ["which date is it", ""])
+    wanted, read = [expected(pictures, chosen_by=question) for question in questions], []
+    plain = type(endpoint.processor)._tokenize_questions
+    monkeypatch.setattr(
+        type(endpoint.processor), "_tokenize_questions", lambda self, asked: read.append(asked) or plain(self, asked)
+    )
+    body = {"inputs": {"question": QUESTION, "image": [url_of(picture) for picture in pictures]}}
+    answers = [endpoint({**body, "parameters": {**FEW, "question": question}}) for question in questions]
+    assert [answer["generated_text"] for answer in answers] == wanted
+    assert read == [["which date is it"] * 2, ["which date is it", ""]]
 
 
 def test_text_alone_and_longer_chats_work(endpoint, page, expected):
@@ -389,6 +402,12 @@ PARAMETERS = {
     "an unknown budget": ({"token_budget": "huge"}, "token_budget='huge' is not a budget"),
     "a budget of nothing": ({"token_budget": 0}, "token_budget=0 is not a budget"),
     "budgets for other pictures": ({"token_budget": [9, 9]}, "2 entries for 1 images"),
+    "questions for other pictures": ({"question": ["a", "b"]}, "question has 2 texts for 1 images"),
+    "a question that is none": ({"question": 5}, "question has 5; pass a text"),
+    "a question as long as a book": (
+        {"question": "a" * 400_001},
+        "question has 400001 characters; send at most 400000",
+    ),
     "a ratio of nothing": ({"encode_ratio": 0}, "encode_ratio=0 is not allowed"),
     "an unknown mode": ({"allocation_mode": "best"}, "allocation_mode='best'"),
     "a text for a number": (

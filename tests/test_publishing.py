@@ -195,6 +195,24 @@ def test_staging_leaves_nothing_after_an_error(tiny_folder, tmp_path, capsys):
     assert not any(out.parent.iterdir())
 
 
+def test_a_folders_allocator_alone_names_the_base_that_it_is_a_copy_of(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "commit_of", lambda base, revision: {("you/base", None): "a" * 40}[base, revision])
+    out = tmp_path / "out"
+    wanted = ["stage", str(out), "--checkpoint", str(tiny_folder), "--allocator-only", "--base-model", "you/base"]
+    assert upload.main(wanted) == 0
+    for name in ("config.json", "processor_config.json"):
+        settings = json.loads((out / name).read_text())
+        assert (settings["base_model"], settings["base_revision"]) == ("you/base", "a" * 40)
+    assert f"[you/base](https://huggingface.co/you/base) at `{'a' * 40}`" in (out / CARD).read_text()
+    assert contract.problems_of(out) == []
+
+
+def test_an_allocator_alone_names_one_base(tmp_path, capsys):
+    wanted = ["stage", str(tmp_path / "out"), "--checkpoint", "me/base", "--allocator-only", "--base-model", "you/base"]
+    assert upload.main(wanted) == 1
+    assert "--checkpoint me/base is the base of this allocator" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("license", ["foo bar", "Apache-2.0", "", "mit\n", "-mit", "a_b"])
 def test_a_license_that_is_none_is_refused_before_anything_is_written(license, tiny_folder, tmp_path, capsys):
     wanted = ["stage", str(tmp_path / "out"), "--checkpoint", str(tiny_folder), f"--license={license}"]
