@@ -30,7 +30,8 @@ def parse_dials(pairs: Sequence[str], shapes: bool = False) -> dict:
         if name not in DIALS:
             near = difflib.get_close_matches(name, DIALS, n=1)
             raise ValueError(
-                f"--set {name!r} is no dial of the configuration" + (f"; did you mean {near[0]!r}?" if near else "")
+                f"--set {name!r} is no dial of the configuration; "
+                + (f"did you mean {near[0]!r}?" if near else f"they are {', '.join(DIALS)}")
             )
         if name in SHAPES and not shapes:
             raise ValueError(

@@ -517,6 +517,22 @@ def test_a_full_disk_stops_with_the_last_good_checkpoint_intact(broken, train, t
     train(tmp_path, "--signals", "evidence", "--resume")
 
 
+def test_a_disk_that_is_full_at_the_end_loses_nothing(train, tmp_path, monkeypatch):
+    plain = train_allocator.finish
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(train_allocator, "finish", full)
+    with pytest.raises(
+        SystemExit, match=r"No space left.*the same command with --resume, which only writes the result"
+    ):
+        train(tmp_path, "--signals", "evidence")
+    monkeypatch.setattr(train_allocator, "finish", plain)
+    train(tmp_path, "--signals", "evidence", "--resume")
+    assert (tmp_path / "allocator.safetensors").exists()
+
+
 def rates_of(learner) -> dict[str, tuple[float, float]]:
     """Learning rate and weight decay of each parameter that is trained, by name."""
     settings = SimpleNamespace(learning_rate=1e-3, weight_decay=0.1)
@@ -747,6 +763,12 @@ def test_the_allocator_file_is_refused_where_it_does_not_belong(tiny_config, new
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in before.items())
 
 
+def test_a_file_may_be_read_by_whom_its_neighbours_may(tiny_model, tmp_path):
+    save_allocator(tiny_model(), tmp_path / "a.safetensors")
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
 def test_a_file_that_can_not_be_written_leaves_the_old_one(tiny_model, tmp_path, monkeypatch):
     path = tmp_path / "a.safetensors"
     save_allocator(tiny_model(), path)
@@ -845,7 +867,7 @@ def test_dials_of_the_command_line_win_and_a_shape_needs_a_new_allocator(base, t
     "bad",
     ["--steps 0", "--batch-size 0", "--limit 0", "--learning-rate nan", "--shares 0.9 0.1", "--set nope=1", "--set diversity",
      "--set scorer_heads=2",
-     "--seed -1", "--schedule zig", "--schedule cosine_with_min_lr", "--schedule greedy", "--gate-factor nan",
+     "--seed -1", "--seed 4294967296", "--schedule zig", "--schedule cosine_with_min_lr", "--schedule greedy", "--gate-factor nan",
      "--whiten --scorer query_blind", "--whiten --scorer vision_selector", "--whiten --signals coarse"],
 )  # fmt: skip
 def test_numbers_and_dials_are_checked_before_anything_is_loaded(bad, capsys):

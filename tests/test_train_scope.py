@@ -93,6 +93,8 @@ def test_what_names_no_picture_is_not_turned_into_another_question():
         (("--steps", "0"), "--steps 0"),
         (("--spread", "nan"), "--spread nan"),
         (("--data", "no/such/folder"), "no/such/folder"),
+        (("--model", "no/such/model"), "--model no/such/model has no config.json; pass the folder"),
+        (("--learning-rate", "1e30"), "; lower --learning-rate"),
     ],
 )
 def test_what_can_not_be_trained_is_refused(more, said, tmp_path, capsys):
@@ -100,3 +102,26 @@ def test_what_can_not_be_trained_is_refused(more, said, tmp_path, capsys):
         train_scope.main(arguments(tmp_path / "out.safetensors", *more))
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_an_out_that_can_not_be_written_is_refused_before_anything_is_trained(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(train_scope, "train_scope", lambda *_: pytest.fail("trained"))
+    for out in (tmp_path, tmp_path / "file" / "a.safetensors"):
+        with pytest.raises(SystemExit):
+            train_scope.main(arguments(out))
+        assert f"--out {out} can't be written; pass a file" in capsys.readouterr().err
+
+
+def test_bad_records_are_left_out_where_that_is_asked_for(tmp_path, page, capsys):
+    page(64, 48).save(tmp_path / "0.png")
+    lines = ['{"file_name": "0.png", "question": "", "answers": ["x"]}']
+    lines += ['{"file_name": "0.png", "question": "What is this page?", "answers": ["x"], "family": "gist"}']
+    lines += ['{"file_name": "0.png", "question": "What is the total?", "answers": ["x"], "family": "form"}']
+    (tmp_path / "metadata.jsonl").write_text("\n".join(lines))
+    out = tmp_path / "out" / "allocator.safetensors"
+    with pytest.raises(SystemExit):
+        train_scope.main(arguments(out, "--data", str(tmp_path)))
+    assert "--skip-bad" in capsys.readouterr().err
+    train_scope.main(arguments(out, "--data", str(tmp_path), "--steps", "2", "--skip-bad"))
+    assert "1 questions about the whole image and 1 about something" in capsys.readouterr().out

@@ -93,7 +93,10 @@ def write_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: 
     # copies, because safetensors refuses tensors that share memory
     tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # safetensors writes for its owner alone
         save_file(tensors, temporary, metadata={"format": "pt", **metadata})
+        temporary.chmod(mode)
         os.replace(temporary, path)
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)

@@ -170,6 +170,8 @@ def _check_numbers(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < low:
             raise ValueError(f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on")
+    if options.seed >= 2**32:
+        raise ValueError(f"--seed {options.seed}: pass a whole number below 2**32")
     for name in ("learning_rate", "gate_factor", "weight_decay"):
         value = getattr(options, name)
         if not (0 < value < math.inf or (name == "weight_decay" and value == 0)):

@@ -321,7 +321,12 @@ def main(arguments: list[str] | None = None) -> Path:
                 "changed; give the data what they read, such as evidence boxes, or pass other signals",
                 file=sys.stderr,
             )
-    path = finish(trainer, processor, options)
+    try:
+        path = finish(trainer, processor, options)
+    except OSError as error:  # the last checkpoint holds all that was trained
+        raise SystemExit(
+            f"error: {error}; then run the same command with --resume, which only writes the result"
+        ) from error
     if trainer.args.should_save:
         print(json.dumps({"out": str(path), "steps": step, "seconds": round(seconds, 1)}))
     return path

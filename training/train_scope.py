@@ -8,6 +8,8 @@ stand for that, which needs no picture to be encoded. All else of the allocator 
 """
 
 import argparse
+import math
+import os
 import re
 from pathlib import Path
 from random import Random
@@ -30,7 +32,9 @@ _IMAGE = "<|image_pad|>"
 _PICTURE = re.compile(r"\b(?:page|image|picture|document|scene)\b", re.IGNORECASE)
 
 
-def read_questions(specs: list[str], families: set[str], seed: int, limit: int | None) -> tuple[list[str], list[str]]:
+def read_questions(
+    specs: list[str], families: set[str], seed: int, limit: int | None, skip_bad: bool = False
+) -> tuple[list[str], list[str]]:
     """The questions of the training split that are about the whole image, of these families, and all others; each as the processor
     reads it off a prompt.
 
@@ -39,7 +43,7 @@ def read_questions(specs: list[str], families: set[str], seed: int, limit: int |
     """
     whole, others = [], []
     for spec in specs:
-        for example in load_examples(spec, "train", seed, limit):
+        for example in load_examples(spec, "train", seed, limit, skip_bad):
             asked = questions_of(f"{_IMAGE}{example.question}", _IMAGE, "last_user")
             (whole if example.family in families else others).extend(asked)
     if not whole or not others:
@@ -85,6 +89,9 @@ def train_scope(
 
     Returns:
         The mean loss of the last hundred steps.
+
+    Raises:
+        FloatingPointError: the loss is NaN or infinite.
     """
     torch.manual_seed(seed)
     layer, embed, random = model.model.arrcoc, model.get_input_embeddings(), Random(seed)
@@ -108,8 +115,25 @@ def train_scope(
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            raise FloatingPointError(f"the loss is {losses[-1]} at step {len(losses)}; lower --learning-rate")
         bar.set_postfix(loss=f"{losses[-1]:.5f}")
     return sum(losses[-100:]) / len(losses[-100:])
+
+
+def _check_out(out: Path) -> None:
+    """Makes the folder of `out`, before anything is trained for it.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        writable = not out.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise OSError(f"--out {out} can't be written; pass a file in a folder of yours, such as runs/scope.safetensors")
 
 
 def main(arguments: list[str] | None = None) -> Path:
@@ -121,6 +145,7 @@ def main(arguments: list[str] | None = None) -> Path:
         "--whole", nargs="+", default=["gist"], help="families whose questions are about the whole image"
     )
     parser.add_argument("--limit", type=int, help="of the questions of each of --data")
+    parser.add_argument("--skip-bad", action="store_true", help="leave bad records out; how many is printed")
     parser.add_argument("--steps", type=int, default=4500)
     parser.add_argument("--batch-size", type=int, default=192)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
@@ -134,8 +159,11 @@ def main(arguments: list[str] | None = None) -> Path:
     for name in ("steps", "batch_size", "learning_rate", "missed", "spread"):
         if not 0 < getattr(options, name) < float("inf"):
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: pass a finite number above 0")
+    if not (options.model / "config.json").is_file():
+        parser.error(f"--model {options.model} has no config.json; pass the folder of an ARR-COC model")
     try:
-        whole, others = read_questions(options.data, set(options.whole), options.seed, options.limit)
+        _check_out(options.out)
+        whole, others = read_questions(options.data, set(options.whole), options.seed, options.limit, options.skip_bad)
         model = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(options.model, dtype=torch.float32).eval()
         tokenizer = ARRCOCProcessor.from_pretrained(options.model).tokenizer
         loss = train_scope(
@@ -143,7 +171,7 @@ def main(arguments: list[str] | None = None) -> Path:
             options.spread, options.seed,
         )  # fmt: skip
         save_allocator(model, options.out)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, FloatingPointError) as error:
         parser.error(str(error))
     print(
         f"{options.out}: loss {loss:.5f} of {len(whole)} questions about the whole image and {len(others)} about something"
