@@ -24,6 +24,7 @@ _HOW = frozenset((
     "you", "can", "output", "return", "provide", "think", "let", "s", "try", "to", "if", "be", "thanks", "thank", "lowercase",
     "uppercase", "english", "french", "german", "spanish", "italian", "portuguese", "chinese", "japanese", "korean",
     "do", "don", "t", "not", "explain", "add", "include", "anything", "max", "maximum", "more", "less", "fewer", "than",
+    "unit", "units", "currency", "symbol", "symbols",
 ))  # fmt: skip
 # What may stand before it, "If the answer is not on the page, say 'unanswerable'", and what is said then.
 _WHEN = _HOW | frozenset((
@@ -40,7 +41,9 @@ _HOW_PHRASES = re.compile(
     r"|\b(?:reason )?step by step\b|\bthe (?:thinking|reasoning) process\b|\banswer: ?\W?\w\b|<[^<>\n]{0,20}>|\\boxed\b"
 )
 # A form behind a question, and what is asked for behind a statement: "Here is my ticket. Respond with the number only."
-_NAMED_FORM = re.compile(r"\bwith (?:only |just )?the (?:number|digit|letter|value|word|name)s?\b(?! of)")
+_NAMED_FORM = re.compile(
+    r"\b(?:with (?:only |just )?the (?:number|digit|letter|value|word|name)s?|(?:only|just) the (?:number|value|name)s?)\b(?! of)"
+)
 # What is to be given is a form of answer, and nothing that a page may show, such as its words.
 _FORM = re.compile(r"\b(?:answers?|response|reply|explanations?|an?|one|single|no|yes|json)\b")
 _SHOWN = re.compile(r"\bthe (?:words?|phrases?|sentences?|options?|choices?|question)\b")
@@ -67,14 +70,24 @@ _NAMES_NOTHING = frozenset((
     "not", "a", "an", "it", "according", "based", "s", "who", "tell", "me",
 ))  # fmt: skip
 # Where to look, at the end: "What is the total shown on this page?" No cell is about that.
+_PICTURE = (
+    r"(?:the|this|that) (?:(?:above|attached|following|given|provided|shown|uploaded) )?"
+    r"(?:document|image|page|photo|photograph|picture|scan|screen|screenshot)(?: (?:above|attached|below|given|provided))?"
+)
+_SEEN = r"(?:displayed|found|given|listed|mentioned|printed|seen|shown|stated|visible|written) "
 _WHERE = re.compile(
-    r",? (?:(?:(?:that|which) (?:is|are) |as )?"
-    r"(?:displayed|found|given|listed|mentioned|printed|seen|shown|stated|visible|written) )?"
-    r"(?:in|on|according to) (?:the|this|that) (?:(?:above|attached|following|given|provided|shown|uploaded) )?"
-    r"(?:document|image|page|photo|photograph|picture|scan|screen|screenshot)"
-    r"(?: (?:above|attached|below|given|provided))?(?=\W*\Z)",
+    rf",? (?:(?:(?:that|which) (?:is|are) |as )?{_SEEN})?(?:in|on|according to) {_PICTURE}(?=\W*\Z)",
     re.IGNORECASE,
 )
+# The same, where what stands before it is in the picture and not about all of it: "the date of this document".
+_OF_PICTURE = re.compile(rf"(?<!page)(?<!image)(?<!photo)(?<!picture) of {_PICTURE}(?=\W*\Z)", re.IGNORECASE)
+_ABOUT_ALL = frozenset((
+    "kind", "type", "sort", "class", "category", "genre", "format", "purpose", "subject", "topic", "theme", "title", "heading",
+    "content", "contents", "summary", "gist", "overview", "description", "caption", "summarize", "summarise", "describe", "style",
+    "layout", "background", "colour", "color", "language", "main", "point", "idea", "part", "parts", "side", "top", "bottom",
+    "left", "corner", "middle", "centre", "center", "end", "start", "rest", "quality", "size", "mood", "analysis", "account",
+    "give", "provide", "write", "brief", "short", "detailed", "please", "your", "and", "good", "morning", "evening", "hi", "hello",
+))  # fmt: skip
 # Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.
 _AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019")
 _BRACKETS = ("( )", "[ ]")
@@ -258,6 +271,10 @@ def _without_options(question: str) -> str:
 def _without_place(question: str) -> str:
     """Without what says at its end that the answer is in the picture, where the question names anything else."""
     asked = _WHERE.sub("", question)
+    if (whose := _OF_PICTURE.sub("", asked)) != asked and not (_NAMES_NOTHING | _ABOUT_ALL).issuperset(
+        _WORD.findall(whose.lower())
+    ):
+        asked = whose
     return question if _NAMES_NOTHING.issuperset(_WORD.findall(asked.lower())) else asked
 
 
@@ -265,9 +282,8 @@ def _instructs(text: str, behind_question: bool = False) -> bool:
     begun, said = _INSTRUCTION.match(text), text.lower()
     if begun is None or any(end in text for end in _ENDS):
         return False
-    if behind_question:
-        said = _NAMED_FORM.sub("", said)
+    said, named = _NAMED_FORM.subn("", said) if behind_question else (said, 0)
     plain, phrases = _HOW_PHRASES.subn("", said)
-    if begun["gives"] and (not (phrases or _FORM.search(said)) or _SHOWN.search(plain)):
+    if begun["gives"] and (not (named or phrases or _FORM.search(said)) or _SHOWN.search(plain)):
         return False
     return (_WHEN if begun["condition"] else _HOW).issuperset(_WORD.findall(plain))

@@ -63,7 +63,7 @@ def make_source(
                     f"--data {spec!r} sets questions={drawn.questions}, which is for evaluation; pass --questions "
                     f"{drawn.questions} to ask as many of each page in training"
                 )
-            more = drawn.find, drawn.reworded, drawn.beside, drawn.phrased
+            more = drawn.find, drawn.reworded, drawn.beside, drawn.phrased, drawn.worn
             sources.append(WorldSource(own, "train", drawn.kinds, drawn.grids, questions, *more))
         else:
             examples = load_examples(spec, "train", own, limit, skip_bad)

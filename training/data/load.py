@@ -15,6 +15,7 @@ from training.data.hub import hub_splits, load_hub
 from training.data.imagefolder import load_imagefolder, split_folders
 from training.data.tables import TableOptions, load_tables
 from training.data.world import GRIDS, world_examples
+from training.data.worn import wear
 from training.world import SPLITS
 
 ALLOWED = """\
@@ -22,25 +23,27 @@ ALLOWED = """\
   world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page,
                                &find=12 asks besides where up to 12 of its texts stand, &reworded=1 in further wordings,
                                &beside=50 puts other sentences beside 50 percent of the questions, &phrased=50 small words
-                               ("on this page", "my") into 50 percent
+                               ("on this page", "my") into 50 percent, &worn=50 shows 50 percent of the pages as cameras and
+                               screens do (tinted, pale, in shadow, blurred, with noise, in a frame, larger)
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
-                               &varied=1 draws pages that differ in more; &reworded=1 asks in further wordings; &beside=50
-                               and &phrased=50 as above;
+                               &varied=1 draws pages that differ in more; &reworded=1 asks in further wordings; &beside=50,
+                               &phrased=50 and &worn=50 as above;
                                &lookups=2 how many pages of a table ask look-ups; &max_rows, &max_columns, &crop=0
                                leave large tables out
   documents:PATH               everyday pages (bills, lists, settings, messages) with made-up texts and some of these tables;
                                ?page=12x16&pages=1000&questions=8; &varied=1 has values above, below and before their
-                               labels and larger, capitals, and further wordings; &beside=50 and &phrased=50 as
-                               above
+                               labels and larger, capitals, and further wordings; &beside=50, &phrased=50 and
+                               &worn=50 as above
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&context=..&family=.. (&context=
                                without a name leaves that column out)"""
 _KINDS = ("world", "wikitables", "documents", "hub")
 _PAGES = 100
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_PERCENTS = ("beside", "phrased", "worn")
 _HUB_COLUMNS = ("image", "question", "answers", "evidence", "context", "family")
 _HUB_OPTIONS = ("config", "split", "revision", "streaming", *_HUB_COLUMNS)
 
@@ -150,6 +153,7 @@ class WorldSpec(NamedTuple):
     reworded: bool
     beside: int
     phrased: int
+    worn: int
 
 
 def world_spec(spec: str) -> WorldSpec | None:
@@ -159,7 +163,7 @@ def world_spec(spec: str) -> WorldSpec | None:
     kind, _, names = place.partition(":")
     if kind != "world" or Path(spec).is_dir():
         return None
-    _only(options, ("grids", "questions", "find", "reworded", "beside", "phrased"))
+    _only(options, ("grids", "questions", "find", "reworded", *_PERCENTS))
     return WorldSpec(
         tuple(name.strip() for name in names.split(",") if name.strip()),
         tuple(_pair("grids", text) for text in options["grids"].split(",")) if "grids" in options else GRIDS,
@@ -193,8 +197,7 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
             "crop",
             "max_rows",
             "max_columns",
-            "beside",
-            "phrased",
+            *_PERCENTS,
         ),
     )
     counts = ("lookups", "together", "find", "reason", "max_rows", "max_columns")
@@ -206,20 +209,26 @@ def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: i
             chosen[name] = _flag(name, options[name])
     questions = options.get("questions", "both")
     found = load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
-    return put_more_words(found, split, **_percents(options))
+    return _with_percents(found, split, options)
 
 
 def _documents(
     place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool
 ) -> Examples:
-    _only(options, ("page", "pages", "questions", "varied", "beside", "phrased"))
+    _only(options, ("page", "pages", "questions", "varied", *_PERCENTS))
     chosen = {name: _number(name, options[name]) for name in ("pages", "questions") if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
     if "varied" in options:
         chosen["varied"] = _flag("varied", options["varied"])
     found = load_documents(place, split, seed, limit=limit, skip_bad=skip_bad, **chosen)
-    return put_more_words(found, split, **_percents(options))
+    return _with_percents(found, split, options)
+
+
+def _with_percents(found: Examples, split: str, options: dict[str, str]) -> Examples:
+    percents = _percents(options)
+    worn = percents.pop("worn")
+    return wear(put_more_words(found, split, **percents), split, worn)
 
 
 def _options(text: str) -> tuple[str, dict[str, str]]:
@@ -252,7 +261,7 @@ def _flag(name: str, text: str) -> bool:
 
 
 def _percents(options: dict[str, str]) -> dict[str, int]:
-    found = {name: _number(name, options[name]) if name in options else 0 for name in ("beside", "phrased")}
+    found = {name: _number(name, options[name]) if name in options else 0 for name in _PERCENTS}
     for name, percent in found.items():
         if percent > 100:
             raise DataError(f"{name}={percent} is no percentage; give a whole number from 1 to 100")

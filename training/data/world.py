@@ -12,6 +12,7 @@ from training.data.beside import put_more_words
 from training.data.check import near_name
 from training.data.examples import Example, Examples
 from training.data.table_lookups import FIND_QUESTIONS, words_of
+from training.data.worn import wear
 from training.world import Page, Style
 from training.world.canvas import Box
 from training.world.layout import stable_hash
@@ -98,6 +99,7 @@ def world_examples(
     reworded: bool = False,
     beside: int = 0,
     phrased: int = 0,
+    worn: int = 0,
 ) -> Examples:
     """The examples of `pages` pages, spread evenly over every pair of kind and grid; pictures are drawn when opened.
 
@@ -110,6 +112,7 @@ def world_examples(
         find: how many texts of a page it is asked for besides, where they stand.
         reworded: asked in more wordings than the world draws; those of a split are its own.
         beside, phrased: percent of the questions that have other sentences beside them, a split's own too, and small words in them.
+        worn: percent of the pages that are shown as cameras and screens do.
 
     Raises:
         ValueError: an unknown kind or split, a grid that is too small to write on, or no page.
@@ -126,7 +129,7 @@ def world_examples(
         found = [_example(page, question, arguments, place) for place, question in enumerate(asked)]
         found += _finds(page, find, arguments)
         examples += _reworded(found, split) if reworded else found
-    return put_more_words(examples, split, phrased, beside)
+    return wear(put_more_words(examples, split, phrased, beside), split, worn)
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,8 @@ class WorldSource:
 
     `questions` examples in a row show the same page and ask something else each, as far as the page has as many; the last of
     them where up to `find` of its texts stand. With `reworded` all of it is asked in more wordings than the world draws, and
-    `beside` percent of it have other sentences beside them, `phrased` percent small words in them.
+    `beside` percent of it have other sentences beside them, `phrased` percent small words in them; `worn` percent of the pages are
+    shown as cameras and screens do.
     """
 
     seed: int = 0
@@ -147,6 +151,7 @@ class WorldSource:
     reworded: bool = False
     beside: int = 0
     phrased: int = 0
+    worn: int = 0
 
     def __post_init__(self):
         kinds_of(self.kinds)
@@ -163,7 +168,7 @@ class WorldSource:
         examples = [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
         examples = (examples + _finds(page, self.find, arguments))[: self.questions]
         examples = _reworded(examples, self.split) if self.reworded else examples
-        return put_more_words(examples, self.split, self.phrased, self.beside)
+        return wear(put_more_words(examples, self.split, self.phrased, self.beside), self.split, self.worn)
 
     def _drawn(self, number: int) -> tuple[Page, tuple, list[int]]:
         # a page, what it is drawn from, and which of its questions are asked
