@@ -1,6 +1,7 @@
 """One pass of the vision tower for all methods and budgets that show it the same pictures."""
 
 import contextlib
+import copy
 
 import torch
 
@@ -18,17 +19,15 @@ def shared_vision_tower(model):
         yield
         return
     tower, last = model.model.visual, []
-    forward, own = (
-        tower.forward,
-        "forward" in vars(tower),
-    )  # the instance's own is that of a wrapper, such as accelerate's
+    forward = tower.forward
+    own = "forward" in vars(tower)  # that of a wrapper, such as accelerate's
 
     def remembering(*args, **kwargs):
         if any(module._forward_hooks or module._forward_pre_hooks for module in tower.modules()):
             return forward(*args, **kwargs)
         if not last or not _same(last[0], (args, kwargs)):
             last[:] = (args, kwargs), forward(*args, **kwargs)
-        return type(last[1])(**last[1])  # its own object, whose entries a caller may replace
+        return copy.copy(last[1])  # whose entries a caller may replace
 
     tower.forward = remembering
     try:
