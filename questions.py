@@ -81,7 +81,7 @@ _WHERE = re.compile(
 )
 # The same, where what stands before it is in the picture and not about all of it: "the date of this document".
 _OF_PICTURE = re.compile(rf"(?<!page)(?<!image)(?<!photo)(?<!picture) of {_PICTURE}(?=\W*\Z)", re.IGNORECASE)
-_ABOUT_ALL = frozenset((
+_ABOUT_ALL = _NAMES_NOTHING | frozenset((
     "kind", "type", "sort", "class", "category", "genre", "format", "purpose", "subject", "topic", "theme", "title", "heading",
     "content", "contents", "summary", "gist", "overview", "description", "caption", "summarize", "summarise", "describe", "style",
     "layout", "background", "colour", "color", "language", "main", "point", "idea", "part", "parts", "side", "top", "bottom",
@@ -271,9 +271,8 @@ def _without_options(question: str) -> str:
 def _without_place(question: str) -> str:
     """Without what says at its end that the answer is in the picture, where the question names anything else."""
     asked = _WHERE.sub("", question)
-    if (whose := _OF_PICTURE.sub("", asked)) != asked and not (_NAMES_NOTHING | _ABOUT_ALL).issuperset(
-        _WORD.findall(whose.lower())
-    ):
+    whose = _OF_PICTURE.sub("", asked)
+    if not _ABOUT_ALL.issuperset(_WORD.findall(whose.lower())):
         asked = whose
     return question if _NAMES_NOTHING.issuperset(_WORD.findall(asked.lower())) else asked
 

@@ -57,11 +57,12 @@ def evaluate(
 ) -> dict[tuple[str, str], list[Answer]]:
     """(method, budget) -> the answers to `examples`, in their order; those in `records` are not asked again."""
     batches, methods = batches_of(facts, batch_size), [method for method, _ in runs]
+    ordered = sorted(runs, key=lambda pair: methods.index(pair[0]))  # each method at all its budgets
     progress = tqdm(total=len(runs) * len(batches), unit="batch", disable=None)
-    with shared_vision_tower(model):  # so all of a batch is asked before the next, each method at all its budgets
+    with shared_vision_tower(model):  # so all of a batch is asked before the next
         for numbers in batches:
             asked, known = [examples[n] for n in numbers], [facts[n] for n in numbers]
-            for method, budget in sorted(runs, key=lambda pair: methods.index(pair[0])):
+            for method, budget in ordered:
                 progress.set_postfix_str(f"{method} at {label(budget)}")
                 if not all(records.get(method, label(budget), example.name) for example in asked):
                     records.append(_answers(model, processor, asked, known, method, budget, max_new_tokens))

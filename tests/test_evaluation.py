@@ -851,6 +851,7 @@ def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, m
         (["--batch-size", "x"], "no count"),
         (["--timing", "-1"], "below 0"),
         (["--set", "magic=1"], "no dial"),
+        (["--set", "magic=1"], "of the configuration; they are allocation_mode,"),
         (["--set", "coverage_floor"], "DIAL=VALUE"),
         (["--set", "scorer_hidden_size=128"], "is fixed when it is made"),
         (["--allocator", "/nowhere/a.safetensors"], "is not there"),

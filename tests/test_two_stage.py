@@ -294,6 +294,17 @@ def test_a_coarse_view_is_the_smaller_image_at_the_places_that_it_covers(tiny_mo
     plan.overlay(picture)
 
 
+def test_a_view_that_was_made_for_a_smaller_budget_serves_a_larger_one(tiny_model, make_inputs, page):
+    model, picture = tiny_model(), page(256, 192)
+    encoded = model.encode_images(**make_inputs(picture, token_budget=40), allocation_mode="foveated")
+    asked = make_inputs(picture, token_budget=180)
+    held, own = (
+        model.allocate(**asked, allocation_mode="foveated", **more)[0] for more in ({"encoded_images": encoded}, {})
+    )
+    assert (len(held), held.coarse) == (180, 12)
+    assert (len(own), own.coarse) == (180, 48)
+
+
 def test_a_coarse_view_has_no_value_that_its_picture_has_not(tiny_model, make_inputs):
     model, picture = tiny_model(), Image.new("RGB", (256, 192), "white")
     picture.paste("black", (0, 0, 128, 192))  # beside an edge bicubic values exceed both sides

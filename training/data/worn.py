@@ -12,13 +12,14 @@ from training.data.examples import Example, Examples, Picture, by_picture
 from training.world.layout import stable_hash
 
 _FRAME = 16  # pixels
-_LARGER = (1.25, 1.5)
 
 
 def wear(examples: Sequence[Example], split: str, percent: int) -> Examples:
     """The examples, `percent` percent of the pictures worn, each in one way, with the boxes of what is asked of them where they
     then stand. Which, and how, depends on the name of a picture's first example."""
     worn = {}
+    if not percent:
+        return Examples(examples, getattr(examples, "left_out", None))
     for page in by_picture(examples):
         random = Random(stable_hash(f"worn {split} {page[0].name}"))
         if random.uniform(0, 100) < percent:
@@ -40,12 +41,17 @@ class Worn:
 
 
 def _moved(one: Example, picture: Worn) -> Example:
-    scale, step = MOVES[picture.way](Random(picture.seed)) if picture.way in MOVES else (1.0, 0)
+    scale = _enlargement(Random(picture.seed)) if picture.way == "larger" else 1.0
+    step = _FRAME if picture.way == "framed" else 0
 
     def boxes_of(boxes):
         return tuple(tuple(edge * scale + step for edge in box) for box in boxes)
 
     return replace(one, picture=picture, evidence=boxes_of(one.evidence), context=boxes_of(one.context))
+
+
+def _enlargement(random: Random) -> float:
+    return random.uniform(1.25, 1.5)
 
 
 def _as_image(pixels: np.ndarray) -> Image.Image:
@@ -99,15 +105,10 @@ def framed(image: Image.Image, random: Random) -> Image.Image:
 
 def larger(image: Image.Image, random: Random) -> Image.Image:
     """Enlarged by 1.25 to 1.5."""
-    scale = random.uniform(*_LARGER)
+    scale = _enlargement(random)
     return image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
 
 
 WAYS: dict[str, Callable[[Image.Image, Random], Image.Image]] = {
     "tinted": tinted, "pale": pale, "shaded": shaded, "blurred": blurred, "noisy": noisy, "framed": framed, "larger": larger,
 }  # fmt: skip
-# how a way moves what stands on the page: (scale, step) by the same random numbers
-MOVES: dict[str, Callable[[Random], tuple[float, float]]] = {
-    "framed": lambda random: (1.0, _FRAME),
-    "larger": lambda random: (random.uniform(*_LARGER), 0.0),
-}
