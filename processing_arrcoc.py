@@ -228,6 +228,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
     def _process_images(self, images, **kwargs):
         pictures = make_flat_list_of_images(images)
+        self._refuse_other_patches(kwargs)
         resized = kwargs.get("do_resize", self.image_processor.do_resize)
         check_sizes(pictures, None if resized else self.image_processor.patch_size * self.image_processor.merge_size)
         processed = self.image_processor(images, **kwargs)
@@ -246,6 +247,15 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         processed.update(texture_images=raw, image_token_counts=torch.tensor(counts))
         replacements = [self.replace_image_token(processed, image_idx=index) for index in range(len(pictures))]
         return processed, replacements
+
+    def _refuse_other_patches(self, kwargs: dict) -> None:
+        for name in ("patch_size", "temporal_patch_size", "merge_size"):
+            came, own = kwargs.get(name), getattr(self.image_processor, name)
+            if came is not None and came != own:
+                raise ValueError(
+                    f"{name}={came!r} cuts an image otherwise than the {own} that the model was made for; leave it out, and change "
+                    "the number of cells by size, min_pixels or max_pixels"
+                )
 
     def replace_image_token(self, image_inputs: dict, image_idx: int, **kwargs) -> str:
         """The placeholders of one image: as many as its `image_token_counts` says."""

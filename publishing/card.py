@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import torch
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
+from safetensors import safe_open
 
 from publishing import results as measured
-from publishing.files import ALLOCATOR, CARD, PICTURES, ROOT, files_of, human_size, sha256_of
+from publishing.files import ALLOCATOR, CARD, DEFAULT_CHECKPOINT, PICTURES, ROOT, files_of, human_size, sha256_of
 
 TEMPLATE = ROOT / "model_card.md"
 CITATION = ROOT / "CITATION.cff"
@@ -47,7 +49,7 @@ def render(folder: Path, source, model, results: list[measured.Result]) -> str:
         base=base,
         base_revision=json.loads((folder / "config.json").read_text(encoding="utf-8")).get("base_revision")
         or source.revision,
-        bundled=source.is_bundled,
+        bundled=_is_of_drawn_pages(model),
         parameters=count(parameters),
         allocator_parameters=count(own),
         small=parameters < SMALL,
@@ -66,6 +68,14 @@ def render(folder: Path, source, model, results: list[measured.Result]) -> str:
         citation=citation(),
     )
     return card.content.rstrip() + "\n"
+
+
+def _is_of_drawn_pages(model) -> bool:
+    """Whether the base is the bundled one, or was trained further from it: its embeddings are the same."""
+    own = model.get_input_embeddings().weight.detach().cpu()
+    with safe_open(DEFAULT_CHECKPOINT / "model.safetensors", "pt") as file:
+        bundled = file.get_tensor("model.language_model.embed_tokens.weight")
+    return own.shape == bundled.shape and torch.equal(own.to(bundled.dtype), bundled)
 
 
 def metadata(

@@ -16,7 +16,6 @@ from publishing.files import (
     ASSEMBLING,
     CARD,
     CODE_FILES,
-    DEFAULT_CHECKPOINT,
     EXTRAS,
     MODEL_LOADERS,
     ROOT,
@@ -63,11 +62,6 @@ class Source:
     def hub_id(self) -> str | None:
         """The checkpoint's name on the Hub, or None where it is a folder."""
         return None if Path(self.checkpoint).exists() else self.checkpoint
-
-    @property
-    def is_bundled(self) -> bool:
-        """Whether this is the checkpoint that the repository holds."""
-        return self.hub_id is None and Path(self.checkpoint).resolve() == DEFAULT_CHECKPOINT
 
     def load(self, dtype="auto"):
         """The model, with the allocator if there is one.
@@ -159,10 +153,17 @@ def _write_whole(folder: Path, source: Source):
     model = source.load()
     model.save_pretrained(folder)
     source.load_processor().save_pretrained(folder)
+    _forget_loading(folder / "tokenizer_config.json")
     written = {path.name for path in folder.glob("*.py")}
     if written != set(CODE_FILES):
         raise RuntimeError(f"code files that should ship and those written differ: {sorted(written ^ set(CODE_FILES))}")
     return model
+
+
+def _forget_loading(path: Path) -> None:
+    """Takes out what transformers notes of how a tokenizer was loaded, so that one checkpoint is staged alike everywhere."""
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    write_json(path, {name: value for name, value in settings.items() if name not in ("is_local", "local_files_only")})
 
 
 def _write_allocator(folder: Path, source: Source):

@@ -267,6 +267,19 @@ def test_a_picture_that_is_not_resized_has_whole_cells(processor, page):
         call(processor, odd, [PROMPT] * 2, padding=True, images_kwargs={"do_resize": False})
 
 
+@pytest.mark.parametrize("name", ["patch_size", "temporal_patch_size", "merge_size"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_image_is_not_cut_otherwise_than_the_model_knows(processor, name, nested):
+    own, picture = getattr(processor.image_processor, name), Image.new("RGB", (64, 64))
+    given = {name: own} if not nested else {"images_kwargs": {name: own}}
+    assert call(processor, picture, token_budget="full", **given)["image_token_counts"].tolist() == [16]
+    given = {name: own + 1} if not nested else {"images_kwargs": {name: own + 1}}
+    with pytest.raises(
+        ValueError, match=rf"{name}={own + 1} cuts an image otherwise than the {own} that the model was made for"
+    ):
+        call(processor, picture, **given)
+
+
 def test_no_picture_among_several_is_told(processor, page):
     with pytest.raises(ValueError, match=r"entry 1 of images is None; leave it out, or pass \[\]"):
         call(processor, [page(), None], [PROMPT, "hi"], padding=True)

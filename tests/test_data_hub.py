@@ -153,6 +153,33 @@ def _write(parquet: Path, **columns) -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
+    ("answers", "type_name"),
+    [(1, "int64"), ([1.5], "float64"), ({"text": ["x"]}, "text"), ([{"answer": "x"}], "answer")],
+)
+def test_a_column_of_answers_that_are_no_texts_is_refused(parquet, streaming, answers, type_name):
+    _write(parquet, image={"path": str(parquet.parent / "0.png"), "bytes": None}, answers=answers)
+    with pytest.raises(DataError, match=rf"has .*{type_name}.* in its column 'answers'.*dataset\.map"):
+        load_hub(str(parquet), streaming=streaming, limit=1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_numbers_of_classes_are_answered_by_their_names(parquet, several):
+    datasets = pytest.importorskip("datasets")
+    label = datasets.ClassLabel(names=["no", "yes"])
+    features = datasets.Features(
+        image=datasets.Image(), question=datasets.Value("string"), answers=datasets.List(label) if several else label
+    )
+    rows = {"image": [str(parquet.parent / f"{i}.png") for i in range(3)], "question": ["a?", "b?", "c?"]}
+    answers = [1, 0, -1]
+    made = datasets.Dataset.from_dict(rows | {"answers": [[a] for a in answers] if several else answers}, features)
+    made.to_parquet(next(parquet.iterdir()))
+    with pytest.raises(DataError, match="row 2: "):
+        load_hub(str(parquet))
+    assert [e.answers for e in load_hub(str(parquet), skip_bad=True)] == [("yes",), ("no",)]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
     ("value", "type_name"),
     [(1, "int64"), ([Image.new("RGB", (4, 4))], "List.Image"), (["a.png"], "List.Value"), ({"file": "a.png"}, "file")],
 )

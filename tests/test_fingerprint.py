@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from training.allocator import base_fingerprint, load_allocator, read_tensors, save_allocator, write_tensors
+from training.allocator import load_allocator, read_tensors, save_allocator, write_tensors
 from training.average import average
+from training.fingerprint import base_fingerprint, tower_fingerprint
 
 TEXT = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 VISION = ("depth", "hidden_size", "patch_size", "spatial_merge_size", "out_hidden_size")
@@ -78,3 +79,42 @@ def test_a_float16_copy_takes_the_allocator_of_its_base(model, tmp_path):
     weight[1] += 1
     with pytest.raises(ValueError, match="was trained on base"):
         load_allocator(model, tmp_path / "new.safetensors")
+
+
+TOWER = ("blocks.0.attn.qkv", "blocks.1.mlp.linear_fc2", "deepstack_merger_list.0.linear_fc1", "pos_embed")
+
+
+@pytest.mark.parametrize("name", [*(f"model.visual.{part}" for part in TOWER), "model.language_model.embed_tokens"])
+@torch.no_grad()
+def test_an_allocator_is_refused_by_a_tuned_tower_or_tuned_words(name, model, tmp_path):
+    save_allocator(model, tmp_path / "new.safetensors")
+    tensors, metadata = read_tensors(tmp_path / "new.safetensors")
+    later = {name: text for name, text in metadata.items() if not name.startswith("tower")}
+    write_tensors(tmp_path / "old.safetensors", tensors, later)
+    weight = model.get_submodule(name).weight
+    weight[64 if "embed_tokens" in name else 0 :] += 1
+    with pytest.raises(ValueError, match="with another vision tower or other embeddings; load the base"):
+        load_allocator(model, tmp_path / "new.safetensors")
+    load_allocator(model, tmp_path / "old.safetensors")  # of older code, which did not look
+
+
+@torch.no_grad()
+def test_a_base_with_tokens_added_takes_its_allocator_and_one_with_fewer_does_not(model, tmp_path):
+    save_allocator(model, tmp_path / "before.safetensors")
+    words = model.config.text_config.vocab_size
+    model.resize_token_embeddings(words + 3)
+    load_allocator(model, tmp_path / "before.safetensors")
+    save_allocator(model, tmp_path / "after.safetensors")
+    load_allocator(model, tmp_path / "after.safetensors")
+    model.resize_token_embeddings(words)
+    load_allocator(model, tmp_path / "before.safetensors")
+    with pytest.raises(ValueError, match="was trained on base"):
+        load_allocator(model, tmp_path / "after.safetensors")
+
+
+@torch.no_grad()
+def test_what_can_not_be_read_of_a_tower_is_not_compared(model, tmp_path):
+    save_allocator(model, tmp_path / "new.safetensors")
+    model.model.visual.blocks[0].to("meta")
+    assert tower_fingerprint(model, torch.bfloat16) is None
+    load_allocator(model, tmp_path / "new.safetensors")

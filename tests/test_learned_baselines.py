@@ -8,10 +8,11 @@ import torch
 from evaluation.baselines import find, glimpse_prune, interface, query_blind, selection, supports, vision_selector
 from evaluation.baselines.glimpse_prune import GlimpsePredictor, rotate_2d
 from evaluation.baselines.vision_selector import ImportanceScorer
-from training.allocator import base_metadata, load_allocator, save_allocator, save_baseline
+from training.allocator import load_allocator, save_allocator, save_baseline
 from training.allocator_batches import AllocatorCollator
 from training.allocator_learner import AllocatorLearner
 from training.data import Example
+from training.fingerprint import base_metadata
 from training.scorers import scores_of
 
 NAMES = {"vision_selector": (vision_selector, ImportanceScorer), "glimpse_prune": (glimpse_prune, GlimpsePredictor)}

@@ -22,11 +22,12 @@ from publishing import staging
 from training import allocator as files
 from training import allocator_trainer, average, train_allocator
 from training.adapt import adapt, merged
-from training.allocator import base_fingerprint, load_allocator, read_tensors, save_allocator, write_tensors
+from training.allocator import load_allocator, read_tensors, save_allocator, write_tensors
 from training.allocator_batches import PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
 from training.allocator_options import SCHEDULES
 from training.data.examples import Example
+from training.fingerprint import base_fingerprint
 from upload import ROOT
 
 

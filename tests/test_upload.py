@@ -1,5 +1,6 @@
 """Staging from the command line, as the demo, the Makefile and `training.export` use it."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -81,3 +82,19 @@ def test_staging_checking_and_pushing_need_no_extra():
     code = f"import sys; sys.modules.update(dict.fromkeys({lacking})); import publishing.staging, publishing.pushing"
     done = subprocess.run([sys.executable, "-c", code], cwd=upload.ROOT, capture_output=True, text=True)
     assert not done.returncode, done.stderr[-500:]
+
+
+def test_a_copy_of_the_bundled_checkpoint_is_staged_as_that_is(tiny_folder, tmp_path):
+    """Whatever the environment that its tokenizer was loaded in, and with the limits of its base in the card."""
+    first = stage(upload.DEFAULT_CHECKPOINT, tmp_path / "first")
+    settings = json.loads((first / "tokenizer_config.json").read_text())
+    (first / "tokenizer_config.json").write_text(json.dumps(settings | {"is_local": False, "local_files_only": True}))
+    second = stage(first, tmp_path / "second")
+    assert (second / "README.md").read_text() == (
+        stage(upload.DEFAULT_CHECKPOINT, tmp_path / "third") / "README.md"
+    ).read_text()
+    assert "trained from scratch on drawn pages" in (second / "README.md").read_text()
+    assert json.loads((second / "tokenizer_config.json").read_text()) == settings
+    assert (
+        "trained from scratch on drawn pages" not in (stage(tiny_folder, tmp_path / "other") / "README.md").read_text()
+    )

@@ -5,7 +5,6 @@ load_allocator(model, "allocator.safetensors")
 """
 
 import copy
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -20,58 +19,12 @@ from arrcoc.checkpoint import with_new_parts
 from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
 from arrcoc.layer import SHAPES
 from evaluation.dials import DIALS
+from training.fingerprint import base_fingerprint, base_metadata, is_of
 
 VERSION = 1  # of the file's form
 _FILE = "allocator.safetensors"  # as training names it
-_TEXT_SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
-_VISION_SHAPE = (
-    "depth", "hidden_size", "patch_size", "spatial_merge_size", "out_hidden_size", "deepstack_visual_indexes",
-)  # fmt: skip
-BASE_FLOAT16 = "base_float16"
-_ROWS = 64  # of each tensor that the fingerprint reads
 _DEFAULTS = {name: ARRCOCQwen3VLConfig.__dataclass_fields__[name].default for name in DIALS}
-_LANGUAGE_READERS = ("glimpse_prune",)  # scorers of the language model's states
 _TRAINED = {"arrcoc": "with the question", "query_blind": "without the question"}
-
-
-def base_fingerprint(model: nn.Module, scorer: str = "arrcoc", dtype: torch.dtype = torch.bfloat16) -> str:
-    """16 hexadecimal digits of what a scorer reads of the base: its geometry, parts of the vision tower and of the embeddings,
-    and of the language model for a scorer of its states alone. A base whose language model was tuned keeps its allocator.
-
-    Read in bfloat16, so that a float32 and a bfloat16 copy of one base agree; of a base that is stored in bfloat16, a float16 copy,
-    which has lost its smallest numbers, agrees where all are read as `dtype=torch.float16`. The allocator does not count.
-    """
-    text, vision = model.config.text_config, model.config.vision_config
-    shape = [getattr(text, name) for name in _TEXT_SHAPE] + [getattr(vision, name) for name in _VISION_SHAPE]
-    digest = hashlib.sha256(json.dumps(shape, default=list).encode())
-    tensors = [
-        model.model.visual.patch_embed.proj.weight,
-        model.model.visual.merger.linear_fc2.weight,
-        model.get_input_embeddings().weight,
-    ]
-    if scorer in _LANGUAGE_READERS:
-        language = model.model.language_model
-        tensors += [
-            _plain(language.layers[0].self_attn.q_proj).weight,
-            _plain(language.layers[-1].mlp.down_proj).weight,
-            language.norm.weight,
-        ]
-    for tensor in tensors:
-        part = tensor.detach()[:_ROWS].to("cpu", dtype).contiguous()
-        digest.update(part.view(torch.int16).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def base_metadata(model: nn.Module, scorer: str = "arrcoc") -> dict[str, str]:
-    """What a file says of the base that it is of: its fingerprint, and that of a float16 copy of it."""
-    return {
-        "base": base_fingerprint(model, scorer),
-        BASE_FLOAT16: base_fingerprint(model, scorer, torch.float16),
-    }
-
-
-def _plain(module: nn.Module) -> nn.Module:
-    return getattr(module, "base_layer", module)  # under LoRA
 
 
 def allocator_dials(config) -> dict:
@@ -163,8 +116,7 @@ def check_kind(path: str | Path, metadata: dict[str, str], kind: str, model: nn.
         raise ValueError(
             f"{path} is of version {metadata['version']}, this code reads up to {VERSION}; update the code"
         )
-    own = base_metadata(model, scorer)
-    if any(metadata.get(name) == fingerprint for name, fingerprint in own.items()):
+    if is_of(metadata, model, scorer):
         return
     told = "load the base that it was trained on, or train an allocator for this one"
     if model.get_input_embeddings().weight.dtype == torch.float16:
@@ -172,7 +124,10 @@ def check_kind(path: str | Path, metadata: dict[str, str], kind: str, model: nn.
             ". In float16 its own base may look like another where the file is of older code, or the base is stored in float32: "
             "load it in bfloat16 or float32, and save_allocator() from there"
         )
-    raise ValueError(f"{path} was trained on base {metadata['base']}, but this model is base {own['base']}; {told}")
+    own = base_fingerprint(model, scorer)
+    if own == metadata["base"]:
+        own = f"{own} with another vision tower or other embeddings"
+    raise ValueError(f"{path} was trained on base {metadata['base']}, but this model is base {own}; {told}")
 
 
 def save_allocator(

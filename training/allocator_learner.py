@@ -10,8 +10,8 @@ from arrcoc.reading import READ_FEATURES
 from training import signals
 from training.adapt import base_layers
 from training.ahead import page_scores, restored_loss
-from training.allocator import base_metadata
 from training.allocator_batches import IMAGE_INPUTS
+from training.fingerprint import base_metadata
 from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
 from training.scope import scope_learned
 from training.scorers import Scored, encode_once, make_scorer, scores_of

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from arrcoc.checkpoint import COARSE_MARK, RESTORER, SCOPE, STAGE_1
-from training.allocator import BASE_FLOAT16, read_tensors, write_tensors
+from training.allocator import read_tensors, write_tensors
+from training.fingerprint import LATER
 
 
 def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
@@ -34,8 +35,8 @@ def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
     for path, tensors, other in files:
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         differ = sorted(name for name in {*other, *metadata} if other.get(name) != metadata.get(name))
-        if other.get("base") == metadata.get("base"):  # files of older code have no other fingerprint
-            differ = [name for name in differ if name != BASE_FLOAT16]
+        if other.get("base") == metadata.get("base"):  # files of older code say no more of it
+            differ = [name for name in differ if name not in LATER or (name in other and name in metadata)]
         if differ or shapes != {name: tensor.shape for name, tensor in first.items()}:
             raise ValueError(
                 f"{path} differs from {paths[0]} in {', '.join(differ) or 'its tensors'}; pass allocators of one base that were "

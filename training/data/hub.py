@@ -76,8 +76,8 @@ def load_hub(
         seed: of the choice that `limit` makes without streaming.
 
     Raises:
-        DataError: a dataset that can't be read; a column that isn't there, with those that are, or holds no pictures; bad
-            rows, each with its number.
+        DataError: a dataset that can't be read; a column that isn't there, with those that are, or holds no pictures or no texts;
+            bad rows, each with its number.
         ImportError: the library `datasets` is missing.
     """
     if streaming and limit is None:
@@ -86,6 +86,8 @@ def load_hub(
         )
     rows, split = _open(name, split, config, revision, streaming)
     chosen = _choose_columns(rows, columns or {}, name)
+    answers = rows.features[chosen["answers"]]
+    _check_answers(answers, chosen["answers"], name)
     rows = _undecoded(rows, chosen, name)
     problems, duplicates = Problems(f"hub:{name}[{split}]"), Duplicates()
     order = range(len(rows)) if not streaming else ()
@@ -96,6 +98,7 @@ def load_hub(
     for index, row in _read(numbered, name):
         if limit is not None and len(kept) == limit:
             break
+        row = {**row, chosen["answers"]: _by_name(row[chosen["answers"]], answers)}
         value = row[chosen["image"]]
         shown = _identity(value)
         if shown in pictures:
@@ -198,6 +201,34 @@ def _may_be(field: str, feature) -> bool:
     return (is_value and feature.dtype.removeprefix("large_") == "string") if field == "family" else not is_value
 
 
+def _check_answers(feature, column: str, name: str) -> None:
+    datasets = importlib.import_module("datasets")
+    inner = _inner(feature, datasets)
+    is_text = isinstance(inner, datasets.Value) and inner.dtype.removeprefix("large_") in ("string", "null")
+    if not is_text and not isinstance(inner, datasets.ClassLabel):
+        raise DataError(
+            f"the dataset {name!r} has {feature} in its column {column!r}, and answers are texts or lists of texts; map another "
+            "as answers=COLUMN, or make texts of it: dataset.map(...), to_parquet(...) into a folder, then hub:FOLDER"
+        )
+
+
+def _by_name(value, feature):
+    """An answer that is the number of a class as the name of the class; any other as it is."""
+    datasets = importlib.import_module("datasets")
+    labels = _inner(feature, datasets)
+    if not isinstance(labels, datasets.ClassLabel) or value is None:
+        return value
+    if isinstance(value, list):
+        return [_by_name(one, labels) for one in value]
+    return labels.names[value] if value >= 0 else None  # -1 stands for none
+
+
+def _inner(feature, datasets):
+    while isinstance(feature, (datasets.List, datasets.LargeList)):
+        feature = feature.feature
+    return feature
+
+
 def _undecoded(rows, chosen: Mapping[str, str], name: str):
     """`rows` with the wanted columns alone, and pictures as {"bytes", "path"}, which are opened like any other picture."""
     datasets = importlib.import_module("datasets")
@@ -216,9 +247,7 @@ def _holds_pictures(feature, datasets) -> bool:
     """Whether a column of this type casts to pictures: encoded ones, paths, or arrays of pixels."""
     if isinstance(feature, dict):
         return bool({"bytes", "path"} & feature.keys())
-    inner = feature
-    while isinstance(inner, (datasets.List, datasets.LargeList)):
-        inner = inner.feature
+    inner = _inner(feature, datasets)
     if isinstance(inner, datasets.Value):  # a text or bytes by themselves, numbers in lists
         return (inner.dtype.removeprefix("large_") in ("string", "binary")) == (inner is feature)
     return isinstance(feature, (datasets.Image, datasets.Array2D, datasets.Array3D))
