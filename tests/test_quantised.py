@@ -46,10 +46,15 @@ def test_a_quantised_base_answers_in_every_mode(kind, checkpoint, model, make_in
         budget = 40 if foveated else 10  # 40 have room for a coarse view
         inputs = make_inputs(page(), token_budget=budget)
         expected, logits = model(**inputs, **mode).logits, quantised(**inputs, **mode).logits.float()
-        gap = (logits - expected).norm() / expected.norm()
-        assert 0 < report(f"{kind} - float32, of the norm", gap) < 0.2
-        (plan,) = quantised.allocate(**inputs, **mode)
+        text = (
+            inputs["input_ids"] != model.config.image_token_id
+        )  # where cells differ, what follows an image's tokens differs too
+        gap = (logits - expected)[text].norm() / expected[text].norm()
+        assert 0 < report(f"{kind} - float32, text, of the norm", gap) < 0.1
+        (own,), (plan,) = model.allocate(**inputs, **mode), quantised.allocate(**inputs, **mode)
         assert len(plan) == budget
+        own, kept = ({*map(tuple, p.positions.tolist())} for p in (own, plan))
+        assert len(own & kept) >= 0.8 * len(own)
         assert bool(plan.level.any()) is foveated
         assert quantised.generate(**inputs, **mode, max_new_tokens=2).shape[0] == 1
 
