@@ -88,6 +88,7 @@ def test_a_copy_of_the_bundled_checkpoint_is_staged_as_that_is(tiny_folder, tmp_
     """Whatever the environment that its tokenizer was loaded in, and with the limits of its base in the card."""
     first = stage(upload.DEFAULT_CHECKPOINT, tmp_path / "first")
     settings = json.loads((first / "tokenizer_config.json").read_text())
+    assert not {"is_local", "local_files_only"} & settings.keys()
     (first / "tokenizer_config.json").write_text(json.dumps(settings | {"is_local": False, "local_files_only": True}))
     second = stage(first, tmp_path / "second")
     assert (second / "README.md").read_text() == (

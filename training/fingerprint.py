@@ -33,7 +33,7 @@ def base_fingerprint(
     tensors = [
         model.model.visual.patch_embed.proj.weight,
         model.model.visual.merger.linear_fc2.weight,
-        model.get_input_embeddings().weight,
+        model.get_input_embeddings().weight[: vocabulary or text.vocab_size],
     ]
     if scorer in _LANGUAGE_READERS:
         language = model.model.language_model

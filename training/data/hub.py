@@ -86,8 +86,7 @@ def load_hub(
         )
     rows, split = _open(name, split, config, revision, streaming)
     chosen = _choose_columns(rows, columns or {}, name)
-    answers = rows.features[chosen["answers"]]
-    _check_answers(answers, chosen["answers"], name)
+    classes = _classes(rows.features[chosen["answers"]], chosen["answers"], name)
     rows = _undecoded(rows, chosen, name)
     problems, duplicates = Problems(f"hub:{name}[{split}]"), Duplicates()
     order = range(len(rows)) if not streaming else ()
@@ -98,7 +97,8 @@ def load_hub(
     for index, row in _read(numbered, name):
         if limit is not None and len(kept) == limit:
             break
-        row = {**row, chosen["answers"]: _by_name(row[chosen["answers"]], answers)}
+        if classes:
+            row = {**row, chosen["answers"]: _by_name(row[chosen["answers"]], classes)}
         value = row[chosen["image"]]
         shown = _identity(value)
         if shown in pictures:
@@ -201,26 +201,24 @@ def _may_be(field: str, feature) -> bool:
     return (is_value and feature.dtype.removeprefix("large_") == "string") if field == "family" else not is_value
 
 
-def _check_answers(feature, column: str, name: str) -> None:
+def _classes(feature, column: str, name: str) -> list[str]:
+    """The names of the classes that a column of answers counts; none where it holds texts."""
     datasets = importlib.import_module("datasets")
     inner = _inner(feature, datasets)
-    is_text = isinstance(inner, datasets.Value) and inner.dtype.removeprefix("large_") in ("string", "null")
-    if not is_text and not isinstance(inner, datasets.ClassLabel):
-        raise DataError(
-            f"the dataset {name!r} has {feature} in its column {column!r}, and answers are texts or lists of texts; map another "
-            "as answers=COLUMN, or make texts of it: dataset.map(...), to_parquet(...) into a folder, then hub:FOLDER"
-        )
+    if isinstance(inner, datasets.ClassLabel):
+        return inner.names
+    if isinstance(inner, datasets.Value) and inner.dtype.removeprefix("large_") in ("string", "null"):
+        return []
+    raise DataError(
+        f"the dataset {name!r} has {feature} in its column {column!r}, and answers are texts or lists of texts; map another "
+        "as answers=COLUMN, or make texts of it: dataset.map(...), to_parquet(...) into a folder, then hub:FOLDER"
+    )
 
 
-def _by_name(value, feature):
-    """An answer that is the number of a class as the name of the class; any other as it is."""
-    datasets = importlib.import_module("datasets")
-    labels = _inner(feature, datasets)
-    if not isinstance(labels, datasets.ClassLabel) or value is None:
-        return value
+def _by_name(value, classes: list[str]):
     if isinstance(value, list):
-        return [_by_name(one, labels) for one in value]
-    return labels.names[value] if value >= 0 else None  # -1 stands for none
+        return [_by_name(one, classes) for one in value]
+    return None if value is None or value < 0 else classes[value]  # -1 stands for none
 
 
 def _inner(feature, datasets):
