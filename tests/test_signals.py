@@ -7,14 +7,16 @@ import torch
 from PIL import Image
 
 from arrcoc.checkpoint import STAGE_1
-from training import allocator_learner, scorers, signals
+from training import allocator_learner, language_pass, scorers, signals
 from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource, MixedSource
 from training.allocator_learner import AllocatorLearner
+from training.batches import IGNORED
 from training.data import Example, WorldSource
+from training.language_pass import Answer
 from training.soft_topk import soft_topk
 
-# every example here has boxes of evidence, and none of context
-KINDS = [name for name in signals.SIGNALS if name not in ("lm", "distill_unmarked", "named", "restored")]
+# every example here has boxes of evidence, and none of context; the tiny model answers nothing right
+KINDS = [name for name in signals.SIGNALS if name not in ("lm", "lm_answered", "distill_unmarked", "named", "restored")]
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +197,43 @@ def test_soft_shares_of_zero_and_one_are_exact_pruning(tiny_config, new_model, b
         hard = answer_pass(model, prefixed(batch, "kept_"), batch["image_grid_thw"], kept)
     assert torch.equal(soft.labels, hard.labels)
     assert report("soft pass at shares 0 and 1, against pruning", (soft.logits - hard.logits).abs().max()) < 1e-4
+
+
+def test_answered_is_what_is_right_in_every_token():
+    logits = torch.eye(4)[[0, 1, 2, 3, 0]]
+    labels = torch.tensor([0, 1, 2, 0, 0])
+    assert signals.answered(logits, labels, torch.tensor([2, 2, 1])).tolist() == [True, True, False, False, True]
+
+
+@pytest.mark.parametrize("right", [(True, True), (True, False), (False, False)])
+def test_only_what_the_full_model_answers_teaches_by_its_answer(right, tiny_config, new_model, batch_for, monkeypatch):
+    learner = new_learner(tiny_config, new_model, "lm_soft_topk,lm_answered")
+    batch, passed = batch_for(learner), []
+    lengths = (batch["full_labels"][:, 1:] != IGNORED).sum(1)
+    kept = torch.tensor(right).repeat_interleave(lengths)
+
+    def full_pass(*arguments):
+        labels = batch["full_labels"][:, 1:]
+        labels = labels[labels != IGNORED]
+        said = torch.where(kept, labels, labels + 1)
+        return Answer(torch.nn.functional.one_hot(said, tiny_config().text_config.vocab_size).float(), labels)
+
+    def soft_pass(*arguments):
+        passed.append(language_pass.soft_pass(*arguments))
+        return passed[-1]
+
+    monkeypatch.setattr(allocator_learner, "full_pass", full_pass)
+    monkeypatch.setattr(allocator_learner, "soft_pass", soft_pass)
+    losses = learner(**batch)
+    assert len(passed) == 1  # both share it
+    answer = passed[0]
+    assert torch.allclose(losses["lm_soft_topk"], signals.language_loss(answer.logits, answer.labels))
+    if not any(right):
+        assert "lm_answered" not in losses
+        return
+    wanted = signals.language_loss(answer.logits[kept], answer.labels[kept])
+    assert torch.allclose(losses["lm_answered"], wanted)
+    assert torch.allclose(losses["lm_answered"], losses["lm_soft_topk"]) == all(right)
 
 
 def test_the_teachers_attention_is_a_distribution_over_each_images_cells(tiny_config, new_model, batch_for):

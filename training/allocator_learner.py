@@ -11,8 +11,9 @@ from training import signals
 from training.adapt import base_layers
 from training.ahead import page_scores, restored_loss
 from training.allocator_batches import IMAGE_INPUTS
+from training.batches import IGNORED
 from training.fingerprint import base_metadata
-from training.language_pass import answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
+from training.language_pass import Answer, answer_pass, full_pass, prefixed, rows_alone, soft_pass, with_features
 from training.scope import scope_learned
 from training.scorers import Scored, encode_once, make_scorer, scores_of
 from training.soft_topk import soft_topk
@@ -221,8 +222,8 @@ class AllocatorLearner(nn.Module):
         reads_attention = self._reads_attention(covered)
         if "teacher" in self.needs or "soft" in self.needs:
             full = prefixed(batch, "full_")
-        if reads_attention or "distill_answer" in weights:
-            every = {"distill_attention", "distill_answer"} & weights.keys()
+        every = {"distill_attention", "distill_answer", "lm_answered"} & weights.keys()
+        if reads_attention or every:
             rows = [row for row, (cells, _) in enumerate(covered) if every or not cells.any()]
             with self._base_alone():
                 teacher = full_pass(self.model, *rows_alone(full, grid, vision_output, rows), reads_attention)
@@ -231,12 +232,22 @@ class AllocatorLearner(nn.Module):
             losses |= self._attention_losses(scored, [seen.get(row) for row in range(len(scored))], covered)
         if "student" in self.needs:
             losses |= self._student_losses(scored, batch, vision_output, teacher)
-        if "lm_soft_topk" in weights:
+        if "soft" in self.needs:
             shares = [
                 torch.ones_like(s.value) if s.is_full else soft_topk(s.value, s.budget, s.temperature) for s in scored
             ]
             answer = soft_pass(self.model, full, grid, vision_output, shares)
+            losses |= self._soft_losses(answer, teacher, (full["labels"][:, 1:] != IGNORED).sum(1))
+        return losses
+
+    def _soft_losses(self, answer: Answer, teacher: Answer, lengths: torch.Tensor) -> dict[str, torch.Tensor]:
+        losses = {}
+        if "lm_soft_topk" in self.weights:
             losses["lm_soft_topk"] = signals.language_loss(answer.logits, answer.labels)
+        if "lm_answered" in self.weights:
+            kept = signals.answered(teacher.logits, teacher.labels, lengths)
+            if kept.any():
+                losses["lm_answered"] = signals.language_loss(answer.logits[kept], answer.labels[kept])
         return losses
 
     def _student_losses(self, scored, batch, vision_output, teacher) -> dict[str, torch.Tensor]:

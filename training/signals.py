@@ -17,6 +17,7 @@ SIGNALS = {
     "lm_gates": (("student",), "language-model loss, kept tokens times sigmoid gates"),
     "lm_gumbel": (("student",), "language-model loss, top-k of scores with Gumbel noise, straight-through gates"),
     "lm_soft_topk": (("soft",), "language-model loss, all tokens, log of their soft top-k added to the attention"),
+    "lm_answered": (("soft", "teacher"), "lm_soft_topk of what the frozen model answers right from all tokens, alone"),
     "distill_answer": (("student", "teacher"), "KL from the full model's answer distribution to the pruned one's"),
     "distill_attention": (("teacher",), "KL from the full model's attention over the image to the scores' softmax"),
     "distill_unmarked": (
@@ -212,6 +213,17 @@ def scope_loss(logit: torch.Tensor, even: torch.Tensor, chosen: torch.Tensor) ->
 def language_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy, logits (answer tokens, vocabulary), labels (answer tokens,)."""
     return F.cross_entropy(logits.float(), labels)
+
+
+def answered(logits: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """(answer tokens,) bool, whether every token of the same answer is the likeliest one.
+
+    Args:
+        logits: (answer tokens, vocabulary); labels: (answer tokens,).
+        lengths: (answers,) tokens of each, in order.
+    """
+    right = (logits.argmax(-1) == labels).split(lengths.tolist())
+    return torch.stack([each.all() for each in right]).repeat_interleave(lengths)
 
 
 def entropy_loss(value: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
