@@ -215,7 +215,7 @@ def test_only_what_the_full_model_answers_teaches_by_its_answer(right, tiny_conf
     def full_pass(*arguments):
         labels = batch["full_labels"][:, 1:]
         labels = labels[labels != IGNORED]
-        said = torch.where(kept, labels, labels + 1)
+        said = torch.where(kept, labels, (labels + 1) % tiny_config().text_config.vocab_size)
         return Answer(torch.nn.functional.one_hot(said, tiny_config().text_config.vocab_size).float(), labels)
 
     def soft_pass(*arguments):
@@ -234,6 +234,20 @@ def test_only_what_the_full_model_answers_teaches_by_its_answer(right, tiny_conf
     wanted = signals.language_loss(answer.logits[kept], answer.labels[kept])
     assert torch.allclose(losses["lm_answered"], wanted)
     assert torch.allclose(losses["lm_answered"], losses["lm_soft_topk"]) == all(right)
+
+
+def test_what_the_full_model_says_itself_reaches_the_scores(tiny_config, new_model, batch_for):
+    learner = new_learner(tiny_config, new_model, "lm_answered")
+    batch, model = batch_for(learner), learner.model
+    vision = model.model.encode(batch["pixel_values"], batch["image_grid_thw"])
+    full = language_pass.prefixed(batch, "full_")
+    said = language_pass.full_pass(model, full, batch["image_grid_thw"], vision, False).logits.argmax(-1)
+    labels = batch["full_labels"].clone()
+    labels[:, 1:][labels[:, 1:] != IGNORED] = said
+    losses = learner(**batch | {"full_labels": labels})
+    losses["loss"].backward()
+    assert float(losses["lm_answered"]) > 0
+    assert any(p.grad is not None and p.grad.any() for p in learner.scorer.parameters())
 
 
 def test_the_teachers_attention_is_a_distribution_over_each_images_cells(tiny_config, new_model, batch_for):

@@ -240,7 +240,7 @@ class AllocatorLearner(nn.Module):
             losses |= self._soft_losses(answer, teacher, (full["labels"][:, 1:] != IGNORED).sum(1))
         return losses
 
-    def _soft_losses(self, answer: Answer, teacher: Answer, lengths: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _soft_losses(self, answer: Answer, teacher: Answer | None, lengths: torch.Tensor) -> dict[str, torch.Tensor]:
         losses = {}
         if "lm_soft_topk" in self.weights:
             losses["lm_soft_topk"] = signals.language_loss(answer.logits, answer.labels)
