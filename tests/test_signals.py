@@ -202,12 +202,15 @@ def test_soft_shares_of_zero_and_one_are_exact_pruning(tiny_config, new_model, b
 def test_answered_is_what_is_right_in_every_token():
     logits = torch.eye(4)[[0, 1, 2, 3, 0]]
     labels = torch.tensor([0, 1, 2, 0, 0])
-    assert signals.answered(logits, labels, torch.tensor([2, 2, 1])).tolist() == [True, True, False, False, True]
+    assert signals.answered(logits, labels, torch.tensor([2, 2, 1])).tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("names", ["lm_soft_topk,lm_answered", "lm_answered"])
 @pytest.mark.parametrize("right", [(True, True), (True, False), (False, False)])
-def test_only_what_the_full_model_answers_teaches_by_its_answer(right, tiny_config, new_model, batch_for, monkeypatch):
-    learner = new_learner(tiny_config, new_model, "lm_soft_topk,lm_answered")
+def test_only_what_the_full_model_answers_teaches_by_its_answer(
+    names, right, tiny_config, new_model, batch_for, monkeypatch
+):
+    learner = new_learner(tiny_config, new_model, names)
     batch, passed = batch_for(learner), []
     lengths = (batch["full_labels"][:, 1:] != IGNORED).sum(1)
     kept = torch.tensor(right).repeat_interleave(lengths)
@@ -225,15 +228,20 @@ def test_only_what_the_full_model_answers_teaches_by_its_answer(right, tiny_conf
     monkeypatch.setattr(allocator_learner, "full_pass", full_pass)
     monkeypatch.setattr(allocator_learner, "soft_pass", soft_pass)
     losses = learner(**batch)
-    assert len(passed) == 1  # both share it
-    answer = passed[0]
-    assert torch.allclose(losses["lm_soft_topk"], signals.language_loss(answer.logits, answer.labels))
+    if names == "lm_answered":  # nothing else is passed through the language model
+        assert [len(answer.labels) for answer in passed] == ([int(kept.sum())] if any(right) else [])
+        kept = kept[kept]
+    else:
+        assert len(passed) == 1  # both share it
+        assert torch.allclose(losses["lm_soft_topk"], signals.language_loss(passed[0].logits, passed[0].labels))
     if not any(right):
         assert "lm_answered" not in losses
         return
+    answer = passed[0]
     wanted = signals.language_loss(answer.logits[kept], answer.labels[kept])
     assert torch.allclose(losses["lm_answered"], wanted)
-    assert torch.allclose(losses["lm_answered"], losses["lm_soft_topk"]) == all(right)
+    if names != "lm_answered":
+        assert torch.allclose(losses["lm_answered"], losses["lm_soft_topk"]) == all(right)
 
 
 def test_what_the_full_model_says_itself_reaches_the_scores(tiny_config, new_model, batch_for):

@@ -233,21 +233,27 @@ class AllocatorLearner(nn.Module):
         if "student" in self.needs:
             losses |= self._student_losses(scored, batch, vision_output, teacher)
         if "soft" in self.needs:
-            shares = [
-                torch.ones_like(s.value) if s.is_full else soft_topk(s.value, s.budget, s.temperature) for s in scored
-            ]
-            answer = soft_pass(self.model, full, grid, vision_output, shares)
-            losses |= self._soft_losses(answer, teacher, (full["labels"][:, 1:] != IGNORED).sum(1))
+            losses |= self._soft_losses(scored, full, grid, vision_output, teacher)
         return losses
 
-    def _soft_losses(self, answer: Answer, teacher: Answer | None, lengths: torch.Tensor) -> dict[str, torch.Tensor]:
-        losses = {}
-        if "lm_soft_topk" in self.weights:
-            losses["lm_soft_topk"] = signals.language_loss(answer.logits, answer.labels)
+    def _soft_losses(self, scored, full, grid, vision_output, teacher: Answer | None) -> dict[str, torch.Tensor]:
+        lengths = (full["labels"][:, 1:] != IGNORED).sum(1)
+        learned = torch.zeros_like(lengths, dtype=torch.bool)  # rows that lm_answered learns from
         if "lm_answered" in self.weights:
-            kept = signals.answered(teacher.logits, teacher.labels, lengths)
-            if kept.any():
-                losses["lm_answered"] = signals.language_loss(answer.logits[kept], answer.labels[kept])
+            learned = signals.answered(teacher.logits, teacher.labels, lengths)
+        asks_all = "lm_soft_topk" in self.weights
+        rows = list(range(len(scored))) if asks_all else learned.nonzero().flatten().tolist()
+        if not rows:
+            return {}
+        some = [scored[row] for row in rows]
+        shares = [torch.ones_like(s.value) if s.is_full else soft_topk(s.value, s.budget, s.temperature) for s in some]
+        answer = soft_pass(self.model, *rows_alone(full, grid, vision_output, rows), shares)
+        losses = {}
+        if asks_all:
+            losses["lm_soft_topk"] = signals.language_loss(answer.logits, answer.labels)
+        if learned.any():
+            kept = learned[rows].repeat_interleave(lengths[rows])
+            losses["lm_answered"] = signals.language_loss(answer.logits[kept], answer.labels[kept])
         return losses
 
     def _student_losses(self, scored, batch, vision_output, teacher) -> dict[str, torch.Tensor]:

@@ -216,14 +216,14 @@ def language_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def answered(logits: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """(answer tokens,) bool, whether every token of the same answer is the likeliest one.
+    """(answers,) bool, whether every token of each is the likeliest one.
 
     Args:
         logits: (answer tokens, vocabulary); labels: (answer tokens,).
         lengths: (answers,) tokens of each, in order.
     """
     right = (logits.argmax(-1) == labels).split(lengths.tolist())
-    return torch.stack([each.all() for each in right]).repeat_interleave(lengths)
+    return torch.stack([each.all() for each in right])
 
 
 def entropy_loss(value: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
