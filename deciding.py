@@ -171,7 +171,7 @@ class DecidingMixin:
         seen = [looks.get(number, glance) for number, glance in enumerate(glances)]
         device = self._scoring_device(vision.last_hidden_state.device)
         scored = {n: (glance, self._query(asked, n).to(device)) for n, glance in enumerate(seen) if not spared[n]}
-        known = self._known(vision, asked, scored, device)
+        known = self.score_maps(vision, asked, scored, device)
         for number, grid in enumerate(asked.grids):
             budget = asked.budget(number)
             budget -= 0 if views[number] is None else len(views[number])
@@ -187,10 +187,11 @@ class DecidingMixin:
             outputs.append(self.arrcoc(glance, grid, budget, merged, known[number], query))
         return outputs
 
-    def _known(
+    def score_maps(
         self, vision, asked: Asked, scored: dict[int, tuple[Glance, torch.Tensor]], device: torch.device
     ) -> dict[int, ScoreMaps]:
-        """The score maps of the images of `scored`, a glance and a question each, together where `_together` says so."""
+        """The score maps of the images of `scored`, a glance and a question each, together where `_together` says so, in the order
+        in which they were made: by number only where all are of one grid."""
         known: dict[int, ScoreMaps] = {}
         sizes = [len(tokens) for tokens in vision.pooler_output]
         kinds = {n: (asked.grids[n], glance.encoded is None, sizes[n]) for n, (glance, _) in scored.items()}

@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
+from arrcoc import deciding
 from arrcoc.checkpoint import STAGE_1
 from training import allocator_learner, language_pass, scorers, signals
 from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource, MixedSource
@@ -143,6 +144,25 @@ def test_each_signal_reaches_its_whole_stage_by_the_second_step_and_never_the_ba
     taught["scope"] = {key for key in parameters if key.startswith("scope.")}
     assert seen == taught.get(name, set(parameters) - stage_one - alone)
     assert all(p.grad is None for key, p in learner.model.named_parameters() if ".arrcoc." not in key)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_batch_of_several_sizes_teaches_what_each_of_its_pictures_does(
+    device, tiny_config, new_model, make_processor, monkeypatch
+):
+    """Pictures are scored in another order than they came in: those of one grid together, where a GPU has them."""
+    plain = deciding._together
+    monkeypatch.setattr(deciding, "_together", lambda kinds, _, several: plain(kinds, torch.device(device), several))
+    model = new_model(tiny_config())
+    learner = AllocatorLearner(model, signals.parse_signals("evidence,mass,context,named,early_evidence,early_distill"))
+    torch.nn.init.normal_(learner.names.weight)
+    sources = [WorldSource(2, kinds=("form",), grids=(grid,), questions=2) for grid in ((8, 12), (12, 8), (8, 8))]
+    examples = [source.example(number) for number in range(2) for source in (*sources, sources[0])]
+    collator = AllocatorCollator(make_processor(model), language=False, shares=(0.2, 0.2))
+    together = learner(**collator(examples, 0))
+    alone = [learner(**collator([example], 0)) for example in examples]
+    for name in ("evidence", "mass", "context", "named", "early_evidence", "early_distill"):
+        torch.testing.assert_close(together[name], torch.stack([each[name] for each in alone if name in each]).mean())
 
 
 @pytest.mark.parametrize("scorer", ["query_blind", "vision_selector", "glimpse_prune"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 
 import torch
 from torch import nn
@@ -94,20 +95,37 @@ class AllocatorLearner(nn.Module):
         return self.scorer_name == "glimpse_prune"
 
     @contextmanager
-    def _finds(self) -> Iterator[list[torch.Tensor]]:
-        """While open, collects what the cells of each image find in its question, (cells, size), where a signal asks for it."""
-        finds: list[torch.Tensor] = []
+    def _finds(self) -> Iterator[Callable[[], list[torch.Tensor]]]:
+        """While open, collects what the cells of each image find in its question, where a signal asks for it; what it gives returns
+        them, (cells, size) each, in the order of the batch, which the model may score in another."""
+        finds, turns = [], []
         if self.names is None:
-            yield finds
+            yield lambda: finds
             return
+        base = self.model.model
+        plain = base.score_maps
 
         def keep(module, arguments, found: torch.Tensor) -> None:
             finds.extend(found.unbind(0) if found.ndim == 3 else [found])
 
+        def score_maps(*given):
+            maps = plain(*given)
+            turns.extend(maps)
+            return maps
+
         hook = self.scorer.participation.mix.register_forward_hook(keep)
+        base.score_maps = score_maps
         try:
-            yield finds
+            # pages that are encoded already are scored in their order, and without the model
+            yield (
+                lambda: (
+                    [found for _, found in sorted(zip(turns, finds, strict=True), key=itemgetter(0))]
+                    if turns
+                    else finds
+                )
+            )
         finally:
+            del base.score_maps
             hook.remove()
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -174,7 +192,7 @@ class AllocatorLearner(nn.Module):
                 if name in self.weights:
                     found.setdefault(name, []).append(compute())
         if self.names is not None:
-            guesses = [self.names(each).squeeze(-1) for each in finds]
+            guesses = [self.names(each).squeeze(-1) for each in finds()]
             targets = [signals.evidence_target(context) for _, context in covered]
             found["named"] = [signals.named_loss(*pair) for pair in zip(guesses, targets, strict=True)]
         return _means(found)
