@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from arrcoc.layer import ARRCOCLayer
 from training import ahead, scorers
 from training.ahead import PageCollator, encode_ahead, own_pages, page_scores
 from training.allocator_batches import AllocatorBatches, AllocatorCollator, ListSource, MixedSource, PictureSource
@@ -32,9 +33,25 @@ def learner(new_model, tiny_config):
     )
 
 
+class OwnWays(ARRCOCLayer):
+    """Knows and rates otherwise, one question at a time."""
+
+    def knows(self, glance, levels, query, mask=None):
+        information, perspective, needed = super().knows(glance, levels, query, mask)
+        assert needed.shape == information.shape
+        return information, perspective, 1 - needed
+
+    def rate(self, glance, query, mask=None):
+        rated = super().rate(glance, query, mask)
+        assert rated.early.ndim == 1
+        return replace(rated, early=-rated.early)
+
+
+@pytest.mark.parametrize("kind", [ARRCOCLayer, OwnWays])
 @pytest.mark.parametrize("blind", [False, True], ids=["asked", "blind"])
-def test_scores_of_encoded_pages_are_the_layers_own(blind, learner, source, make_processor):
+def test_scores_of_encoded_pages_are_the_layers_own(blind, kind, learner, source, make_processor):
     """Features are kept in half precision: 11 bits of them."""
+    learner.model.model.arrcoc.__class__ = kind
     collator = AllocatorCollator(make_processor(learner.model), language=False)
     pages = encode_ahead(learner.model, collator, source, 3, quiet=True)
     with torch.no_grad():

@@ -14,7 +14,9 @@ from random import Random
 import torch
 from tqdm.auto import tqdm
 
+from arrcoc.balancing import SCORES
 from arrcoc.encoding import encode_cells
+from arrcoc.layer import ScoreMaps
 from arrcoc.looking import Glance, choose_to_encode, with_contrast
 from arrcoc.placement import merged_grids
 from training.language_pass import full_pass, prefixed, rows_alone
@@ -185,12 +187,11 @@ def _in_part(
     pixels = batch["pixel_values"][: int(grid_thw.prod())]
     glance = with_contrast(page.glance, pixels, page.grid[1:])
     asked = blind_query(model, len(chosen), ids.device) if blind else (ids[chosen], mask[chosen])
-    rated = layer.rate(glance, model.get_input_embeddings()(asked[0]), asked[1].bool())
+    glances = _rated(layer, glance, model.get_input_embeddings()(asked[0]), asked[1].bool())
     found = []
-    for row, early, everywhere in zip(chosen, rated.early, rated.everywhere, strict=True):
+    for row, rated in zip(chosen, glances, strict=True):
         ratio = "auto" if auto and random.random() < auto else random.uniform(*PARTS)
-        glance = replace(rated, early=early, everywhere=everywhere)
-        cells = choose_to_encode(glance, page.grid, ratio, 1, model.config.coverage_floor)
+        cells = choose_to_encode(rated, page.grid, ratio, 1, model.config.coverage_floor)
         rows = [] if cells is None else _answerable(page, cells, row)
         if rows:
             vision = encode_cells(model.model.visual, pixels, grid_thw, [cells])
@@ -265,23 +266,34 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
         mask = mask.bool()
     query = model.get_input_embeddings()(ids).detach()
     with torch.autocast(query.device.type, enabled=False):
-        texture = page.glance.texture
-        looked = replace(page.glance, perspective=layer.perspective(texture))
-        needed = layer.participation(texture, page.levels, query, mask, page.cells)
-        rated = layer.rate(looked, query, mask) if early and page.cells is None else None
+        looked = replace(page.glance, perspective=layer.perspective(page.glance.texture), encoded=page.cells)
+        known = _known(layer, looked, page.levels, query, mask)
+        rated = _rated(layer, looked, query, mask) if early and page.cells is None else None
         scored = []
-        for number, budget in enumerate(budgets.tolist()):
-            maps = {
-                "information": looked.information,
-                "perspective": looked.perspective,
-                "participation": needed[number],
-            }
-            scores = {name: score[None] for name, score in maps.items()}
+        for number, (budget, maps) in enumerate(zip(budgets.tolist(), known, strict=True)):
+            scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
             balance = layer.balancer(scores, query[number][mask[number]], budget)
             value = balance.relevance.flatten()
             value = value if page.cells is None else value[page.cells]
-            stage = {} if rated is None else {"early": rated.early[number]}
+            stage = {} if rated is None else {"early": rated[number].early}
             if rated is not None and number == 0:
-                stage |= {"read": rated.read, "tokens": page.levels[0]}
+                stage |= {"read": rated[number].read, "tokens": page.levels[0]}
             scored.append(Scored(value, balance.temperature, page.grid, budget, {}, balance.tensions, **stage))
     return scored
+
+
+def _known(layer, glance: Glance, levels: list[torch.Tensor], query, mask) -> list[ScoreMaps]:
+    # what `layer.knows` says of one page for each of several questions
+    if not layer.takes_several("knows"):
+        return [layer.knows(glance, levels, ids[own]) for ids, own in zip(query, mask, strict=True)]
+    information, perspective, needed = layer.knows(glance, levels, query, mask)
+    return [(information, perspective, each) for each in needed]
+
+
+def _rated(layer, glance: Glance, query, mask) -> list[Glance]:
+    # what `layer.rate` says, likewise
+    if not layer.takes_several("rate"):
+        return [layer.rate(glance, ids[own]) for ids, own in zip(query, mask, strict=True)]
+    rated = layer.rate(glance, query, mask)
+    pairs = zip(rated.early, rated.everywhere, strict=True)
+    return [replace(rated, early=early, everywhere=everywhere) for early, everywhere in pairs]
