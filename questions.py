@@ -69,6 +69,13 @@ _NAMES_NOTHING = frozenset((
     "by", "to", "this", "that", "page", "picture", "image", "photo", "document", "screenshot", "true", "correct", "right",
     "not", "a", "an", "it", "according", "based", "s", "who", "tell", "me",
 ))  # fmt: skip
+# Where this is said, what is listed is asked for, and not to be chosen from: "Can you extract the following fields?"
+_LISTED = frozenset(("fields", "details", "entries", "information", "info", "data", "extract"))
+_NAMES_A_LIST = (
+    _NAMES_NOTHING
+    | _LISTED
+    | frozenset(("please", "get", "give", "provide", "transcribe", "say", "need", "i", "have", "has"))
+)
 # Where to look, at the end: "What is the total shown on this page?" No cell is about that.
 _PICTURE = (
     r"(?:the|this|that) (?:(?:above|attached|following|given|provided|shown|uploaded) )?"
@@ -96,8 +103,10 @@ _QUOTES = ("\u201c \u201d", "\u201e \u201c", "\u00ab \u00bb", "\u300c \u300d", "
 _SAYS_MORE = re.compile(
     r"\d|['\u2019]|\b(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|will|would|has|have|had|"
     r"yes|no|of|by|for|in|on|at|from|to|with|and|or|the|it|this|that)\b|"
-    r"\A(?:tell|give|show|find|list|read|count|describe|look|transcribe|translate|summari[sz]e|explain|extract|identify|compare|"
-    r"ocr|continue|solve|caption|convert|analy[sz]e|hello|hi|thanks|thank|name(?= ))\b",
+    r"\A(?:(?:please|now|just|kindly|briefly|carefully|fully|quickly|thoroughly)\s+)?"
+    r"(?:tell|give|show|find|list|read|count|describe|look|transcribe|translate|summari[sz]e|explain|extract|identify|compare|"
+    r"(?:free\s+)?ocr|continue|solve|caption|convert|analy[sz]e|parse|recogni[sz]e|elaborate|detect|locate|digiti[sz]e|paraphrase|"
+    r"more|hello|hi|thanks|thank|name(?= ))\b",
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"\A(?:the|an?)\s+", re.IGNORECASE)
@@ -249,7 +258,7 @@ def _without_instruction(question: str) -> str:
 
 def _without_options(question: str) -> str:
     """Without the options that end it, which are some where a question or "Options:" stands before them. Where that names nothing,
-    they say what is asked, and are read alone."""
+    they say what is asked, and are read alone; where it asks for what is listed, all of it is the question."""
     found = list(_OPTION.finditer(question))[-len(_LETTERS) :]
     if not found or "\n" in question[found[-1].end() :].strip():  # more is said after them
         return question
@@ -262,7 +271,10 @@ def _without_options(question: str) -> str:
             people = len(letters) == 2 and any(option[3] for option in found[number:])  # A. Smith and B. Jones
             if not asked or (asked == before and (people or not asked.endswith(_ENDS))):
                 return question
-            if _NAMES_NOTHING.issuperset(_WORD.findall(asked.lower())):
+            words = set(_WORD.findall(asked.lower()))
+            if words & _LISTED and words <= _NAMES_A_LIST:
+                return question
+            if words <= _NAMES_NOTHING:
                 return _OPTION.sub(" or ", question[first.start() :]).removeprefix(" or ")
             return asked
     return question
