@@ -28,6 +28,7 @@ ALLOCATION_MODES = ("select", "foveated")
 
 # Dials that live in the processor, because the number of placeholders is fixed when the prompt is written.
 PROCESSOR_DIALS = ("token_budget", "texture_size", "question_turn")
+SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")  # dials that the tensors' shapes depend on
 # How alike an unknown name is to a dial to be a misspelling of it; "temperature" and "feature_size" of other configs are less.
 _ALIKE = 0.86
 # How alike the first words of two names of calls are; "text" and "user" of other models' inputs are less like "query".
@@ -99,6 +100,12 @@ def refuse_misspelt_arguments(names: Iterable[str]) -> None:
 def _meant(name: str) -> str:
     if name == "token_budget":
         return "pass it to the processor, which writes as many placeholders"
+    if name == "question":
+        return "pass it to the processor, which makes query_input_ids of it"
+    if name in PROCESSOR_DIALS:
+        return f"set it on the processor: processor.{name} = ..."
+    if name in SHAPES:
+        return "the allocator was built with that of the config; train a new one with --reset --set of training.train_allocator"
     if name in _own_fields(ARRCOCQwen3VLConfig) and name not in CALL_ARGUMENTS:
         return f"it is read from the config at every call; set model.config.{name}"
     close = difflib.get_close_matches(name, CALL_ARGUMENTS, n=1, cutoff=0.8)

@@ -1,6 +1,7 @@
 """ARRCOCLayer: looking, knowing, balancing and attending in order; the only module that ARR-COC adds to Qwen3-VL."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from .allocation import Allocation
 from .attending import attend, straight_through_gates, suppress_similar
 from .balancing import SCORES, TENSIONS, AdaptiveTensionBalancer, Balance
+from .configuration_arrcoc import SHAPES
 from .knowing import Float32Linear, InformationScorer, NeutralLinear, PerspectivalScorer
 from .looking import Glance
 from .marking import CoarseMark
@@ -19,7 +21,6 @@ from .restoring import ContextRestorer
 from .scoping import QuestionScope
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
-SHAPES = ("perspective_channels", "scorer_hidden_size", "scorer_heads")  # dials that the tensors' shapes depend on
 ScoreMaps = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # in the order of `SCORES`
 _TAKES_SEVERAL: dict[str, dict[str, type[nn.Module]]] = {
     "look": {"information": InformationScorer},
@@ -69,17 +70,20 @@ class TokenAllocator(nn.Module):
 
     def forward(
         self,
-        balance,
-        scores,
-        grid,
+        balance: Balance,
+        scores: Mapping[str, torch.Tensor],
+        grid: tuple[int, int, int],
         budget: int,
         features: torch.Tensor,
         encoded: torch.Tensor | None = None,
         everywhere: torch.Tensor | None = None,
     ) -> ARRCOCOutput:
-        """The allocation of `budget` tokens over `grid`.
+        """The allocation of `budget` tokens over `grid`, (1, h, w) of merged cells.
 
         Args:
+            balance: the relevance of all cells, and what the tensions say of how similar ones suppress each other and how many
+                cells are pooled.
+            scores: (1, h, w) map of each of `SCORES` by name, which the allocation reports.
             features: (M, C), which tell what cells are similar; a row for each cell, or for each of `encoded`.
             encoded: (M,) raster index of the cells that can be chosen, `None` for all; not beside pooled cells.
             everywhere: scalar bool, whether all fine tokens are spread evenly; `None` for no.

@@ -49,7 +49,7 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     Raises:
         FileNotFoundError: a path-like string with no file behind it.
         ValueError: the file or text is no picture, is damaged, or has no pixels, an array is no picture, a URL can't be fetched,
-            or an entry of a list is `None`.
+            an entry of a list is `None`, or a dict or an array holds no picture.
     """
     if isinstance(source, (list, tuple)):
         opened: list = []
@@ -62,8 +62,10 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
             batch = isinstance(one, list) and isinstance(entry, (np.ndarray, torch.Tensor))  # may stand beside pictures
             opened += one if batch else [one]
         return opened
-    if isinstance(source, dict) and (source.get("bytes") or source.get("path")):
-        source = source.get("bytes") or source["path"]
+    if isinstance(source, dict) and source.keys() & {"bytes", "path"}:
+        source = source.get("bytes") or source.get("path")
+        if not source:
+            raise ValueError("a picture has neither bytes nor a path; give one of the two, or leave the picture out")
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
         if isinstance(source, str):
@@ -77,6 +79,10 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
     if isinstance(source, Image.Image):
         return to_rgb(source, "the image")
     if isinstance(source, (np.ndarray, torch.Tensor)) and source.ndim == 4:
+        if len(source) == 0:
+            raise ValueError(
+                f"an array of shape {tuple(source.shape)} holds no picture; leave it out, or pass [] for none"
+            )
         pictures = [open_picture(entry, data_format, keep_arrays, keep_wide) for entry in source]
         return pictures[0] if len(pictures) == 1 else pictures  # a part of a chat is one picture
     if isinstance(source, (np.ndarray, torch.Tensor)):

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from transformers import Qwen3VLConfig
 
-from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
-from arrcoc.layer import SHAPES
+from arrcoc.configuration_arrcoc import SHAPES, ARRCOCQwen3VLConfig
 
 # The allocator's own fields: a change of the others would break the weights' meaning.
 DIALS = sorted(set(ARRCOCQwen3VLConfig.__dataclass_fields__) - set(Qwen3VLConfig.__dataclass_fields__))

@@ -280,6 +280,21 @@ def test_an_image_is_not_cut_otherwise_than_the_model_knows(processor, name, nes
         call(processor, picture, **given)
 
 
+@pytest.mark.parametrize(
+    ("empty", "says"),
+    [
+        ({"bytes": None, "path": None}, "neither bytes nor a path"),
+        ({"bytes": b""}, "neither bytes nor a path"),
+        (np.zeros((0, 8, 8, 3), np.uint8), r"an array of shape \(0, 8, 8, 3\) holds no picture"),
+        (torch.zeros(0, 3, 8, 8), r"an array of shape \(0, 3, 8, 8\) holds no picture"),
+    ],
+)
+def test_what_holds_no_picture_is_told(processor, page, empty, says):
+    for given in (empty, [page(), empty]):
+        with pytest.raises(ValueError, match=says):
+            call(processor, given, PROMPT)
+
+
 def test_no_picture_among_several_is_told(processor, page):
     with pytest.raises(ValueError, match=r"entry 1 of images is None; leave it out, or pass \[\]"):
         call(processor, [page(), None], [PROMPT, "hi"], padding=True)
@@ -914,6 +929,7 @@ def test_folder_without_a_processor(folder):
         ("encode_images", "alocation_mode", "did you mean allocation_mode"),
         ("encode_images", "colour", "colour is not an argument of the model"),
         ("__call__", "token_budget", "pass it to the processor"),
+        ("__call__", "question", "pass it to the processor"),
         ("__call__", "encode_ration", "did you mean encode_ratio"),
     ],
 )

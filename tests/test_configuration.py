@@ -13,8 +13,13 @@ from packaging.version import Version
 from transformers import Qwen3VLConfig
 
 from arrcoc import ARRCOCQwen3VLConfig, ARRCOCQwen3VLForConditionalGeneration
-from arrcoc.configuration_arrcoc import CONFIG_VERSION, PROCESSOR_DIALS, TRANSFORMERS_CEILING, TRANSFORMERS_FLOOR
-from arrcoc.layer import SHAPES
+from arrcoc.configuration_arrcoc import (
+    CONFIG_VERSION,
+    PROCESSOR_DIALS,
+    SHAPES,
+    TRANSFORMERS_CEILING,
+    TRANSFORMERS_FLOOR,
+)
 
 # Name, lowest, highest.
 LIMITS = [

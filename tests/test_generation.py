@@ -557,8 +557,12 @@ def test_inputs_are_left_as_they_were(tiny_model, make_inputs, page):
     ("name", "meant"),
     [
         ("token_budget", "pass it to the processor"),
+        ("question", "pass it to the processor"),
+        ("question_turn", "processor.question_turn"),
+        ("texture_size", "processor.texture_size"),
         ("encode_ration", "did you mean encode_ratio"),
         ("coarse_share", "set model"),
+        ("scorer_heads", "--reset --set"),
     ],
 )
 def test_generate_tells_what_an_argument_should_have_been(name, meant, model, make_inputs, page):

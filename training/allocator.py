@@ -16,8 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from arrcoc.checkpoint import with_new_parts
-from arrcoc.configuration_arrcoc import ARRCOCQwen3VLConfig
-from arrcoc.layer import SHAPES
+from arrcoc.configuration_arrcoc import SHAPES, ARRCOCQwen3VLConfig
 from evaluation.dials import DIALS
 from training.fingerprint import base_fingerprint, base_metadata, is_of
 

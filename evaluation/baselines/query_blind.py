@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from arrcoc.layer import SHAPES
+from arrcoc.configuration_arrcoc import SHAPES
 from evaluation.baselines import staged
 from evaluation.baselines.arrcoc import arrcoc
 from evaluation.baselines.interface import Prepared
