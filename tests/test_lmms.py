@@ -5,9 +5,11 @@
 
 import copy
 import csv
+import importlib.util
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +27,7 @@ from evaluation.lmms.condition import METHODS, Condition, conditions
 from training.data import load_examples
 
 ROOT = Path(__file__).resolve().parents[1]
-ENTRY = 'arrcoc = "arrcoc.evaluation.lmms:manifest"'
+ENTRY = 'arrcoc = "arrcoc.lmms_entry:models"'
 SETTINGS = {"max_new_tokens": 3, "do_sample": False, "num_beams": 1}
 
 
@@ -364,17 +366,25 @@ def test_results_of_another_form_are_refused_by_name(change, tmp_path, capsys):
     assert "has not the form of lmms-eval's results" in error or "is no budget" in error
 
 
-def test_a_run_is_finished_by_its_results_alone(tmp_path):
+def test_a_run_is_finished_by_its_results_alone(tmp_path, capsys):
     wanted = {"model_args": RESULT["config"]["model_args"], "limit": None}
     assert not run.finished(tmp_path, wanted, {})
     path = write_result(tmp_path, "a")
     assert run.finished(tmp_path, wanted, {})
     with pytest.raises(ValueError, match="is of other arguments"):
         run.finished(tmp_path, wanted | {"limit": 8}, {})
-    for damaged in (path.read_text()[:100], "[]"):
+    run.remove_leftovers(tmp_path)
+    whole = path.read_text()
+    for damaged in (whole[:100], "[]"):
         path.write_text(damaged)
-        assert not run.finished(tmp_path, wanted, {})
-        assert not path.exists()
+        with pytest.raises(ValueError, match=r"_results\.json can't be read .*; delete it, or pass another --out"):
+            run.finished(tmp_path, wanted, {})
+    run.remove_leftovers(tmp_path)
+    assert path.exists()  # whole, but not of lmms-eval
+    path.write_text(whole[:100])
+    run.remove_leftovers(tmp_path)
+    assert f"{path} is cut off" in capsys.readouterr().err
+    assert not run.finished(tmp_path, wanted, {})
 
 
 def test_results_of_another_task_and_model_end_in_one_message(tmp_path, monkeypatch, capsys):
@@ -417,6 +427,15 @@ def test_results_of_other_code_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "code_fingerprint", lambda *packages: "changed")
     with pytest.raises(ValueError, match="results of another code; pass --restart"):
         run.finished(path.parent, wanted, run.contents(options, ours))
+
+
+def test_a_package_without_the_repository_has_no_model_for_lmms_eval(tmp_path):
+    """lmms-eval loads the entry points of all installed packages, whatever it is asked for."""
+    shutil.copy(ROOT / "lmms_entry.py", tmp_path)
+    spec = importlib.util.spec_from_file_location("lmms_entry", tmp_path / "lmms_entry.py")
+    alone = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(alone)
+    assert alone.models() == ()
 
 
 def test_the_project_names_the_entry_point():

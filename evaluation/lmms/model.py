@@ -51,7 +51,7 @@ class ARRCOC(lmms):
         batch_size: int | str = 1,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
-        max_batch_size: int | None = None,
+        max_batch_size: int | None = None,  # lmms-eval passes it to every model; "auto" alone would use it
         **unknown,
     ):
         super().__init__()

@@ -118,22 +118,34 @@ def contents(options: argparse.Namespace, condition: Condition) -> dict[str, str
 
 @functools.cache
 def _sha256(file: Path, changed: int) -> str:
+    # `changed` is part of what the cache knows a file by
     return sha256_of(file)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Removes the results that a killed run left half written in `folder`, and says so."""
+    for path in folder.glob("**/*_results.json"):
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            print(f"{path} is cut off, as a killed run leaves it: removed", file=sys.stderr)
+            path.unlink()
+
+
 def finished(folder: Path, wanted: dict, files: dict[str, str]) -> bool:
-    """Whether `folder` has the results of a run with these `config` entries and `contents`; leftovers of a killed run are removed.
+    """Whether `folder` has the results of a run with these `config` entries and `contents`.
 
     Raises:
-        ValueError: there are results of other arguments, or of files that have changed since.
+        ValueError: there are results of other arguments, of files that have changed since, or that can't be read.
     """
     done = False
     for path in sorted(folder.glob("**/*_results.json")):
         try:
             config = json.loads(path.read_text(encoding="utf-8"))["config"]
-        except (ValueError, KeyError, TypeError):
-            path.unlink()
-            continue
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} can't be read ({error!r}), or is not of lmms-eval; delete it, or pass another --out"
+            ) from error
         if {name: config.get(name) for name in wanted} != wanted:
             raise ValueError(f"{path} is of other arguments ({config['model_args']}); pass --restart, or another --out")
         done = True
@@ -151,6 +163,7 @@ def run(options: argparse.Namespace, task: str, condition: Condition) -> str | N
     if options.restart:
         for path in folder.glob("**/*_results.json"):
             path.unlink()
+    remove_leftovers(folder)
     if finished(folder, wanted, files):
         return None
     folder.mkdir(parents=True, exist_ok=True)
@@ -161,6 +174,7 @@ def run(options: argparse.Namespace, task: str, condition: Condition) -> str | N
         versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
         print(", ".join(versions), shlex.join(call), sep="\n", file=file, flush=True)
         code = subprocess.run(call, stdout=file, stderr=file, env=os.environ | {"PYTHONUNBUFFERED": "1"}).returncode
+    remove_leftovers(folder)
     if finished(folder, wanted, files):  # lmms-eval ends with 0 after an error too
         return None
     tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL:])
@@ -171,8 +185,13 @@ def check_installed() -> str | None:
     """Why lmms-eval can't load the model, or None."""
     if importlib.util.find_spec("lmms_eval") is None:
         return "lmms-eval is not installed; run: pip install -e '.[lmms]'"
-    if "arrcoc" not in {entry.name for entry in importlib.metadata.entry_points(group="lmms_eval.models")}:
+    entry = importlib.metadata.entry_points(group="lmms_eval.models")
+    if "arrcoc" not in entry.names:
         return "the package's entry point is not installed; run in the repository: pip install -e '.[lmms]'"
+    try:
+        entry["arrcoc"].load()
+    except (ImportError, AttributeError) as error:
+        return f"the package's entry point can't be loaded ({error}); run in the repository again: pip install -e '.[lmms]'"
     return None
 
 
