@@ -157,7 +157,7 @@ def load_model(parser: argparse.ArgumentParser, options: argparse.Namespace):
         parser.error(f"--set {' '.join(options.set)}: {' '.join(str(error).split())}")
     except (ImportError, OSError, ValueError, RuntimeError) as error:
         added = f" with --allocator {options.allocator}" if options.allocator else ""
-        parser.error(f"--model {options.model}{added} can't be loaded: {error}")
+        parser.error(f"--model {options.model}{added} can't be loaded: {first_line(error)}")
     if getattr(model.config, "is_encoder_decoder", False):
         parser.error(f"--model {options.model} has an encoder before its decoder; take a model that is a decoder alone")
     if getattr(processor, "chat_template", None) is None:

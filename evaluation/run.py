@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -61,11 +62,13 @@ def evaluate(
     progress = tqdm(total=len(runs) * len(batches), unit="batch", disable=None)
     with shared_vision_tower(model):  # so all of a batch is asked before the next
         for numbers in batches:
-            asked, known = [examples[n] for n in numbers], [facts[n] for n in numbers]
+            asked, known, opened = [examples[n] for n in numbers], [facts[n] for n in numbers], []
             for method, budget in ordered:
                 progress.set_postfix_str(f"{method} at {label(budget)}")
                 if not all(records.get(method, label(budget), example.name) for example in asked):
-                    records.append(_answers(model, processor, asked, known, method, budget, max_new_tokens))
+                    # once for all methods: drawing or decoding a picture takes longer than some of them
+                    opened = opened or [replace(example, picture=example.image) for example in asked]
+                    records.append(_answers(model, processor, opened, known, method, budget, max_new_tokens))
                 progress.update()
     progress.close()
     return {
@@ -173,6 +176,8 @@ def main(arguments: list[str] | None = None):
         parser.error(str(error))
     except OSError as error:  # of a full disk, or a picture that is gone
         parser.error(f"{error}; the answers so far are in {records.path}: run the same command again to go on")
+    except KeyboardInterrupt:
+        parser.exit(130, f"stopped; the answers so far are in {records.path}: run the same command again to go on\n")
     print(report.tables(rows, options.budgets), end="\n\n")
     print(json.dumps({"arguments": header, "left_out": examples.left_out, "rows": rows}))
 

@@ -77,6 +77,9 @@ def test_command_line_checks_the_splits_that_a_dataset_has(parquet, capsys, monk
     assert len(load_examples(f"hub:{parquet}?{QUERY}", "test")) == 4
     named = f"hub:{parquet}?{QUERY}&split=validation"
     assert [split_read(named, split) for split in ("train", "held_out", "validation")] == ["validation"] * 3
+    monkeypatch.setattr(sys, "argv", ["data", named, "--split", "train"])
+    main()
+    assert capsys.readouterr().out == "       4 validation: all\n"
     with pytest.raises(ValueError, match="names the split 'validation', and split='test' is asked for"):
         load_examples(named, "test")
     options = argparse.Namespace(data=named, split="held_out", seed=0, limit=None, skip_bad=False)
@@ -240,7 +243,7 @@ def test_bad_rows_of_parquet(parquet, capsys):
     datasets.Dataset.from_list(table).to_parquet(str(file))
     with pytest.raises(DataError) as error:
         load_hub(str(parquet), MAPPING)
-    assert "row 1: the picture is not a picture that PIL reads" in str(error.value)
+    assert "row 1: the picture in bytes is not a picture that PIL reads" in str(error.value)
     assert "row 2: question has no text" in str(error.value)
     assert [e.question for e in load_hub(str(parquet), MAPPING, skip_bad=True)] == ["a?", "d?"]
     assert "left out 2 records" in capsys.readouterr().err

@@ -253,8 +253,9 @@ def test_a_killed_run_goes_on_to_the_same_result(command, tmp_path, monkeypatch,
         return plain(*args)
 
     monkeypatch.setattr(run, "answer", killed)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit, match="130"):
         command(*SMALL, "--batch-size", "2", out=tmp_path / "cut")
+    assert f"stopped; the answers so far are in {tmp_path / 'cut.jsonl'}" in capsys.readouterr().err
     with open(tmp_path / "cut.jsonl", "a", encoding="utf-8") as file:
         file.write('{"method": "arrcoc", "bud')
     monkeypatch.setattr(run, "answer", plain)

@@ -94,10 +94,13 @@ def test_the_training_of_a_base_says_what_it_can_not_begin_with(said, tmp_path, 
         (tmp_path / name).mkdir()
         for file in ("state.pt", "model.safetensors"):
             (tmp_path / name / file).write_bytes(content)
+    (tmp_path / "foreign").mkdir()
+    torch.save({"model": {}}, tmp_path / "foreign" / "state.pt")
     for out, options, told in (
         ("new", ["--resume"], "error: .* does not exist, nothing to resume"),
         ("empty", ["--resume"], "error: .*state.pt can't be read .*cut off or no state of a run"),
         ("other", ["--resume"], "error: .*state.pt can't be read .*cut off or no state of a run"),
+        ("foreign", ["--resume"], "error: .*state.pt can't be read .*cut off or no state of a run"),
         ("new", ["--begin", str(tmp_path)], "error: .* has no model.safetensors"),
         ("new", ["--begin", str(tmp_path / "empty")], "error: .*model.safetensors can't be read .*cut off or damaged"),
     ):
@@ -130,6 +133,7 @@ def test_evaluating_a_base_says_what_it_can_not_read(said, base):
         assert said(main, "--model", base)
         (base / name).write_bytes(whole)
     assert "File exists" in said(main, "--model", base, "--records", base / "config.json" / "answers.jsonl")
+    assert "File exists" in said(main, "--model", base, "--records", base / "model.safetensors")
     (base / "processor_config.json").unlink()
     assert "has no processor_config.json" in said(main, "--model", base)
 

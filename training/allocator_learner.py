@@ -66,7 +66,7 @@ class AllocatorLearner(nn.Module):
         self.untuned: dict[int, nn.Module] = {}  # the base's own of those that have no adapter beside them, by number
         self.adapted = None  # PEFT's wrapper of the model, where there is one
         self.progress = 0.0  # share of the run that is done
-        self.was_taught = False  # whether any batch so far had something to learn from
+        self.taught: set[str] = set()  # the signals that have found something to learn from in any batch so far
         self.needs = signals.needs(weights)
         self.train()
 
@@ -143,9 +143,9 @@ class AllocatorLearner(nn.Module):
             compute = self._page_losses if "pages" in batch else self._example_losses
             losses = compute(batch, finds)
         total = sum(self._weight(name) * loss for name, loss in losses.items())
-        teaches = isinstance(total, torch.Tensor) and total.requires_grad
-        self.was_taught |= teaches
-        if not teaches:
+        teaching = {name for name, loss in losses.items() if loss.requires_grad}
+        self.taught |= teaching
+        if not teaching:
             # nothing in this batch teaches anything, such as one without evidence
             total = total + sum(p.sum() for p in self.parameters() if p.requires_grad) * 0.0
         return {"loss": total, **{name: loss.detach() for name, loss in losses.items()}}

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from accelerate.utils import parse_flag_from_env
+from transformers.trainer_utils import get_last_checkpoint
 
 from evaluation.dials import parse_dials
 from training.adapt import ADAPTS
@@ -19,6 +20,7 @@ from training.signals import ALONE, LAYER_SIGNALS, SIGNALS, needs, parse_signals
 SCHEDULES = (
     "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
 )  # fmt: skip
+WARMUP = 20  # steps
 # Options that may change on --resume: where and how often it writes, and how far it goes.
 _FREE = ("out", "resume", "steps", "workers", "log_every", "save_every", "keep", "export", "quiet")
 
@@ -51,7 +53,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.set_defaults(data_fingerprints=None, start_fingerprint=None)
     options = parser.parse_args(arguments)
     try:
-        if options.resume and (began := _read_options(options.out)):
+        if options.resume and (began := _read_options(options.out)) is not None:
             parser.set_defaults(**began)
             options = parser.parse_args(arguments)
             _check_resumed(options, began)
@@ -82,15 +84,17 @@ def _kept(options: argparse.Namespace) -> dict:
     return json.loads(json.dumps(held, default=str))  # paths as text, tuples as lists
 
 
-def _read_options(out: Path) -> dict:
+def _read_options(out: Path) -> dict | None:
+    # None where there is nothing to resume, which the caller says
     path = out / OPTIONS
-    if not path.is_file():  # nothing is there to resume, or a run of older code
-        return {}
+    if not path.exists() and (not out.is_dir() or get_last_checkpoint(str(out)) is None):
+        return None
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError) as error:
+        began = dict(json.loads(path.read_text(encoding="utf-8")))
+        return began | {"signals": began["signals"]}  # without which it is no such file
+    except (OSError, TypeError, ValueError, KeyError) as error:
         raise ValueError(
-            f"{path} can't be read ({error}); delete it, and pass all options that the run began with"
+            f"{path} can't be read ({error}), which says what the run was; put it back, or begin another --out"
         ) from error
 
 
@@ -112,7 +116,7 @@ def _check_scorer(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--export writes a model that is asked questions, and {scorer} is measured as a baseline; leave it out"
         )
-    if options.phase == 2 and scorer != "arrcoc" and not options.resume:  # older code began such runs
+    if options.phase == 2 and scorer != "arrcoc":
         raise ValueError(
             f"--phase 2 adapts the language model to what it is given, and {scorer} is measured on the base as it is; leave out "
             "one of them"
@@ -144,7 +148,7 @@ def _check_scorer(options: argparse.Namespace) -> None:
 
 def _check_phase_2(options: argparse.Namespace) -> None:
     given = [name for name, default in _PHASE_2.items() if getattr(options, name) != default]
-    if options.phase == 1 and given and not options.resume:  # older code took them
+    if options.phase == 1 and given:
         raise ValueError(f"--{given[0]} {getattr(options, given[0])} is for --phase 2; pass it, too, or leave this out")
 
 
@@ -170,6 +174,8 @@ def _check_numbers(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < low:
             raise ValueError(f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on")
+    if options.warmup is not None and options.warmup > options.steps:
+        raise ValueError(f"--warmup {options.warmup} is more than --steps {options.steps}; pass at most as many")
     if options.seed >= 2**32:
         raise ValueError(f"--seed {options.seed}: pass a whole number below 2**32")
     for name in ("learning_rate", "gate_factor", "weight_decay"):
@@ -270,7 +276,7 @@ def _add_steps(parser: argparse.ArgumentParser):
         help="learning rate of the gates, which start at zero, over the rest's",
     )
     add("--weight-decay", type=float, default=0.01)
-    add("--warmup", type=int, default=20, help="steps, half of --steps at most (default: %(default)s)")
+    add("--warmup", type=int, help=f"steps (default: {WARMUP}, or half of --steps where that is less)")
     add(
         "--schedule",
         default="cosine",

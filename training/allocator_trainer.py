@@ -58,7 +58,7 @@ class FiniteGradients(TrainerCallback):
     """Stops before a step whose gradient is not finite, so that no parameter is lost."""
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        # clipping has spread it over all parameters: which of them it came from can't be told
+        # clipping came before, and has made NaN or 0 of others: which of them it came from can't be told
         if any(p.grad is not None and not torch.isfinite(p.grad).all() for p in model.parameters()):
             raise FloatingPointError(f"the gradient {_stopped(args.output_dir, state.global_step)}")
 
@@ -82,7 +82,10 @@ def read_checkpoint(learner: nn.Module, checkpoint: str | Path) -> tuple[dict[st
     Raises:
         OSError, ValueError: the checkpoint is damaged, of another base or scorer, or holds other parameters.
     """
-    tensors, metadata = read_tensors(Path(checkpoint) / TRAINED)
+    try:
+        tensors, metadata = read_tensors(Path(checkpoint) / TRAINED)
+    except ValueError as error:
+        raise ValueError(f"{error}, or {_INSTEAD}") from error
     for name, own in (("base", learner.base["base"]), ("scorer", learner.scorer_name)):
         if metadata.get(name) != own:
             raise ValueError(
@@ -92,7 +95,7 @@ def read_checkpoint(learner: nn.Module, checkpoint: str | Path) -> tuple[dict[st
     check_parameters(learner, tensors, checkpoint)
     try:
         step = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{checkpoint}/trainer_state.json is damaged ({error}); {_INSTEAD}") from error
     return tensors, step
 
@@ -272,7 +275,8 @@ class AllocatorTrainer(Trainer):
             last = get_last_checkpoint(str(out))
             raise OSError(
                 f"the checkpoint of step {self.state.global_step} could not be written to {out} ({error}); training has "
-                f"stopped, the last good checkpoint is {last or 'none yet'}; free some space and resume"
+                f"stopped, the last good checkpoint is {last or 'none yet'}; free some space and "
+                + ("resume" if last else "begin again")
             ) from error
         finally:
             self.args.output_dir = str(out)

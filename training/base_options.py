@@ -25,7 +25,10 @@ def read_state(path: Path, device: torch.device | str = "cpu") -> dict:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist, nothing to resume; start without --resume")
     try:
-        return torch.load(path, map_location=device, weights_only=True)
+        state = torch.load(path, map_location=device, weights_only=True)
+        if "options" not in state:
+            raise KeyError("options")
+        return state
     except Exception as error:  # torch raises whatever unpickling meets: EOFError, IndexError, UnpicklingError
         raise ValueError(
             f"{path} can't be read ({type(error).__name__}); it is cut off or no state of a run"
@@ -33,9 +36,9 @@ def read_state(path: Path, device: torch.device | str = "cpu") -> dict:
 
 
 def _began(out: Path) -> dict:
-    # nothing for a state of older code, or where `Trainer.load` will say what is wrong
+    # nothing where `Trainer.load` will say what is wrong
     try:
-        return read_state(out / STATE).get("options", {})
+        return read_state(out / STATE)["options"]
     except (OSError, ValueError):
         return {}
 
@@ -101,7 +104,7 @@ def _refused(options: argparse.Namespace) -> str | None:
         return (
             "--data with the world, which has no end: pass --limit with it, the questions to draw ahead, such as 5000"
         )
-    if options.data_share != DATA_SHARE and not options.data and not options.resume:  # older code took it
+    if options.data_share != DATA_SHARE and not options.data:
         return f"--data-share {options.data_share} is of the batches that show --data; pass --data with it"
     if not 0 < options.data_share < 1:
         return f"--data-share {options.data_share}: pass a number between 0 and 1"

@@ -115,7 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         if options.records:  # before anything is answered
             options.records.parent.mkdir(parents=True, exist_ok=True)
-            options.records.touch()
+            options.records.touch(exist_ok=False)
         reader, records = Answerer(options.model), []
     except (OSError, ValueError, SafetensorError, StrictDataclassError) as error:
         parser.error(str(error))

@@ -27,7 +27,7 @@ from training.ahead import PageCollator, encode_ahead, own_pages
 from training.allocator import load_allocator, load_baseline, save_allocator, save_baseline, write_tensors
 from training.allocator_batches import AllocatorCollator, ListSource, MixedSource, PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
-from training.allocator_options import DEFAULT_SIGNALS, parse, save_options
+from training.allocator_options import DEFAULT_SIGNALS, WARMUP, parse, save_options
 from training.allocator_trainer import AllocatorTrainer, check_resumable, read_checkpoint, restore
 from training.data import WorldSource, load_examples, world_spec
 from training.data.world import kinds_of
@@ -63,8 +63,7 @@ def make_source(
                     f"--data {spec!r} sets questions={drawn.questions}, which is for evaluation; pass --questions "
                     f"{drawn.questions} to ask as many of each page in training"
                 )
-            more = drawn.find, drawn.reworded, drawn.beside, drawn.phrased, drawn.worn
-            sources.append(WorldSource(own, "train", drawn.kinds, drawn.grids, questions, *more))
+            sources.append(WorldSource(own, "train", **drawn._replace(questions=questions)._asdict()))
         else:
             examples = load_examples(spec, "train", own, limit, skip_bad)
             examples = examples if reader is None else reader.readable(examples, skip_bad)
@@ -85,8 +84,7 @@ def fingerprints(source) -> list[str | None]:
 
 
 def _check_data(options: argparse.Namespace, found: list[str | None]) -> None:
-    # a run of older code kept no fingerprints
-    for spec, was, now in zip(options.data, options.data_fingerprints or found, found, strict=True):
+    for spec, was, now in zip(options.data, options.data_fingerprints, found, strict=True):
         if was != now:
             raise ValueError(
                 f"--data {spec} is not what the run in {options.out} began with: its names, questions, answers or boxes have "
@@ -101,7 +99,7 @@ def _start_fingerprint(scorer: torch.nn.Module) -> str:
 
 
 def _check_start(options: argparse.Namespace, start: str) -> None:
-    if options.start_fingerprint not in (None, start):  # a run of older code kept none
+    if options.start_fingerprint != start:
         raise ValueError(
             f"{options.allocator or options.model} has another {options.scorer} than the run in {options.out} began with; put it "
             "back, or pass another --out"
@@ -117,7 +115,7 @@ def training_arguments(options: argparse.Namespace) -> TrainingArguments:
         gradient_accumulation_steps=options.accumulate,
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
-        warmup_steps=min(options.warmup, options.steps // 2),
+        warmup_steps=min(WARMUP, options.steps // 2) if options.warmup is None else options.warmup,
         lr_scheduler_type=options.schedule,
         logging_steps=options.log_every,
         save_steps=options.save_every,
@@ -275,12 +273,32 @@ def _encoded(learner, collator, source, options: argparse.Namespace, settings) -
     return ListSource(pages, options.seed), PageCollator(collator)
 
 
+def _tell_idle(options: argparse.Namespace, taught: set[str]) -> None:
+    """Says on stderr which signals found nothing to learn from in the whole run."""
+    idle = [name for name in parse_signals(options.signals) if name not in taught]
+    if not idle:
+        return
+    found = f"found nothing to learn from in {', '.join(options.data)}"
+    told = (
+        f"{', '.join(idle)} {found}, the others have"
+        if taught
+        else f"{options.signals} {found}, so nothing has changed"
+    )
+    print(
+        f"warning: --signals {told}; give the data what they read, such as boxes of evidence and context that cover few enough "
+        "cells, or pass other signals",
+        file=sys.stderr,
+    )
+
+
 def main(arguments: list[str] | None = None) -> Path:
     """Command line of this file; returns the path of what was trained."""
     options = parse(arguments)
     torch.set_flush_denormal(True)  # a CPU takes five times as long over gradients too small to matter: dev/LOG.md
     checkpoint = _checkpoint(options)
     try:
+        if options.out.exists() and not options.out.is_dir():
+            raise ValueError(f"--out {options.out} is a file; pass a folder")
         options.out.mkdir(parents=True, exist_ok=True)
         processor, reader = make_reader(options)
         source = make_source(options.data, options.seed, options.limit, options.skip_bad, options.questions, reader)
@@ -313,14 +331,17 @@ def main(arguments: list[str] | None = None) -> Path:
             seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         except (FloatingPointError, OSError) as error:  # they say what is whole
             raise SystemExit(f"error: {error}") from error
-        step = trainer.state.global_step
-        taught = any(gather_object([learner.was_taught or checkpoint is not None]))  # what came before it is not known
-        if not taught and trainer.args.should_save:
+        except KeyboardInterrupt:
+            last = get_last_checkpoint(str(options.out))
             print(
-                f"warning: --signals {options.signals} found nothing to learn from in {', '.join(options.data)}, so nothing has "
-                "changed; give the data what they read, such as evidence boxes, or pass other signals",
+                f"stopped; {f'--resume goes on from {last}' if last else 'no checkpoint was written yet'}",
                 file=sys.stderr,
             )
+            raise SystemExit(130) from None
+        step = trainer.state.global_step
+        taught = set().union(*gather_object([sorted(learner.taught)]))
+        if trainer.args.should_save and checkpoint is None:  # what was taught before a resumed run is not known
+            _tell_idle(options, taught)
     try:
         path = finish(trainer, processor, options)
     except OSError as error:  # the last checkpoint holds all that was trained

@@ -81,7 +81,7 @@ class Trainer:
         self.glyph_head.load_state_dict(saved["glyph_head"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.step, self.stage, self.cooling_since = saved["step"], saved["stage"], saved["cooling_since"]
-        self.data_began = saved.get("data")
+        self.data_began = saved["data"]
         self.freeze()
 
     def begin(self, folder: Path) -> None:
@@ -281,7 +281,7 @@ def command_line() -> None:
     """`main` from a shell: what can't begin ends in one message. An error of the training itself keeps its traceback."""
     try:
         prepared = prepare()
-    except (OSError, ValueError, RuntimeError) as error:  # torch says so where shapes differ
+    except (OSError, ValueError, ImportError, RuntimeError) as error:  # the last from torch, where shapes differ
         raise SystemExit(f"error: {error}") from error
     train(*prepared)
 

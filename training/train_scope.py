@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> Path:
             options.spread, options.seed,
         )  # fmt: skip
         save_allocator(model, options.out)
-    except (OSError, ValueError, FloatingPointError) as error:
+    except (OSError, ValueError, ImportError, FloatingPointError) as error:
         parser.error(str(error))
     print(
         f"{options.out}: loss {loss:.5f} of {len(whole)} questions about the whole image and {len(others)} about something"

@@ -72,7 +72,7 @@ def greedy_map(features: torch.Tensor, relevance: torch.Tensor, count: int) -> t
     return torch.cat([order, others[: count - rank]])
 
 
-def questions_of(model, encoded: Encoded) -> list[torch.Tensor]:
+def embedded_questions(model, encoded: Encoded) -> list[torch.Tensor]:
     """Per picture (Tq, C), the language model's input embeddings of its question."""
     ids, mask = encoded.asked["query_input_ids"], encoded.asked["query_attention_mask"].bool()
     embed = model.get_input_embeddings()
@@ -88,7 +88,7 @@ def cdpruner(model, processor, examples, budgets, negated: bool = False) -> Prep
     encoded = encode(model, processor, examples, budgets)
     plans = []
     for tokens, question, count in zip(
-        encoded.vision.pooler_output, questions_of(model, encoded), encoded.counts, strict=True
+        encoded.vision.pooler_output, embedded_questions(model, encoded), encoded.counts, strict=True
     ):
         plans.append(plan_cells(greedy_map(tokens, relevance_of(tokens, question, negated), count), len(tokens)))
     return fill(encoded, plans)

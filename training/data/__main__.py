@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from training.data.examples import Examples
-from training.data.load import ALLOWED, load_examples, parts_of
+from training.data.load import ALLOWED, load_examples, parts_of, split_read
 
 _REFUSALS = (ValueError, OSError, ImportError)
 
@@ -30,7 +30,8 @@ def main() -> None:
     parser.add_argument("--skip-bad", action="store_true", help="leave bad records out, and count them")
     chosen = parser.parse_args()
     try:
-        parts = {chosen.split: chosen.split} if chosen.split else parts_of(chosen.spec)
+        own = chosen.split and split_read(chosen.spec, chosen.split)
+        parts = {own: own} if own else parts_of(chosen.spec)
     except _REFUSALS as error:
         raise SystemExit(str(error)) from error
     reports, found = [], {}

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from io import BytesIO
 from random import Random
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from arrcoc.picture import to_rgb
+from arrcoc.picture import open_picture
 from training.data.check import (
     OPTIONAL,
     SPLIT_NAMES,
@@ -254,15 +253,9 @@ def _holds_pictures(feature, datasets) -> bool:
 def _decode(value) -> Image.Image:
     if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
         raise ValueError("the row has no picture")
-    source = BytesIO(value["bytes"]) if value.get("bytes") else value["path"]
-    name = value.get("path") or "the picture"
-    if isinstance(source, str) and "://" in source:  # in an archive, on the Hub, or a URL
-        source = BytesIO(_fetched(source))
-    try:
-        with Image.open(source) as image:
-            return to_rgb(image, name)
-    except UnidentifiedImageError as error:  # which names a buffer in memory
-        raise ValueError(f"{name} is not a picture that PIL reads") from error
+    if not value.get("bytes") and "://" in value["path"]:  # in an archive, on the Hub, or a URL
+        value = {"bytes": _fetched(value["path"])}
+    return open_picture(value)
 
 
 def _fetched(url: str) -> bytes:

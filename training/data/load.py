@@ -176,7 +176,8 @@ def world_spec(spec: str) -> WorldSpec | None:
 
 def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Examples:
     wanted, questions = limit or _PAGES, spec.questions or 1
-    found = world_examples(split, seed, spec.kinds, spec.grids, -(-wanted // questions), questions, *spec[3:])
+    drawn = spec._replace(questions=questions)._asdict()
+    found = world_examples(split, seed, pages=-(-wanted // questions), **drawn)
     if spec.find and len(found) > wanted:  # of all pages, not all of the first
         found = [found[place] for place in sorted(Random(seed).sample(range(len(found)), wanted))]
     return Examples(found[:wanted])

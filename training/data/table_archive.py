@@ -80,6 +80,7 @@ def _is_archive(place: Path) -> bool:
 
 @lru_cache(maxsize=4)
 def _read(place: Path, changed: int) -> Archive:
+    # `changed` is part of what the cache knows a place by
     open_file = _files_of(place).get if place.is_file() else lambda name: _file_below(place, name)
     problems = Problems(f"wikitables:{place}")
     content = open_file(QUESTIONS)

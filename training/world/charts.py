@@ -48,6 +48,7 @@ def _choose(canvas: Canvas, random: Random, split: str, style: Style) -> _Chart:
     count = random.randint(*_BARS)
     start = random.randint(0, len(labels) - count)
     chosen = labels[start : start + count] if random.random() < 0.5 else random.sample(labels, count)
+    # a limit for each value: all below 100, and two in three of the others
     pool = [value for value in _VALUES[split] if value < random.choice((100, 1000, 1000))]
     while True:
         values = random.sample(pool, count)
