@@ -191,7 +191,7 @@ class DecidingMixin:
         self, vision, asked: Asked, scored: dict[int, tuple[Glance, torch.Tensor]], device: torch.device
     ) -> dict[int, ScoreMaps]:
         """The score maps of the images of `scored`, a glance and a question each, together where `_together` says so, in the order
-        in which they were made: by number only where all are of one grid."""
+        in which they were made, which need not be that of their numbers."""
         known: dict[int, ScoreMaps] = {}
         sizes = [len(tokens) for tokens in vision.pooler_output]
         kinds = {n: (asked.grids[n], glance.encoded is None, sizes[n]) for n, (glance, _) in scored.items()}

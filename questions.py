@@ -273,7 +273,7 @@ def _without_options(question: str) -> str:
                 return question
             words = set(_WORD.findall(asked.lower()))
             if words & _LISTED and words <= _NAMES_A_LIST:
-                return question
+                return f"{asked} {question[first.start() :].strip()}"
             if words <= _NAMES_NOTHING:
                 return _OPTION.sub(" or ", question[first.start() :]).removeprefix(" or ")
             return asked

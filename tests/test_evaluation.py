@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 import time
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from transformers import (
     CLIPImageProcessor,
     CLIPVisionConfig,
@@ -41,7 +43,7 @@ from evaluation.records import (
 )
 from training import train_allocator
 from training.allocator import load_allocator, save_allocator
-from training.data import load_examples
+from training.data import Example, load_examples
 
 SIZES = ((64, 48), (64, 48), (80, 64))  # 12, 12 and 20 cells
 
@@ -239,6 +241,18 @@ def test_results_do_not_depend_on_batching(loaded, tmp_path):
             assert (one.example, one.answer, one.tokens, one.recall) == (
                 other.example, other.answer, other.tokens, other.recall
             )  # fmt: skip
+
+
+def test_a_picture_is_opened_once_for_all_methods_and_budgets(command, tmp_path, monkeypatch):
+    opened, plain = Counter(), Example.image.fget
+
+    def image(example):
+        opened[example.name] += not isinstance(example.picture, Image.Image)
+        return plain(example)
+
+    monkeypatch.setattr(Example, "image", property(image))
+    command(*SMALL, "--methods", "random,resize,pooling,oracle", out=tmp_path / "out")
+    assert max(opened.values()) <= 4  # the others to know its size, its grid, and whether each method can have it
 
 
 def test_a_killed_run_goes_on_to_the_same_result(command, tmp_path, monkeypatch, capsys):

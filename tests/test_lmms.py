@@ -375,7 +375,7 @@ def test_a_run_is_finished_by_its_results_alone(tmp_path, capsys):
         run.finished(tmp_path, wanted | {"limit": 8}, {})
     run.remove_leftovers(tmp_path)
     whole = path.read_text()
-    for damaged in (whole[:100], "[]"):
+    for damaged in (whole[:100], "[]", '{"config": null}'):
         path.write_text(damaged)
         with pytest.raises(ValueError, match=r"_results\.json can't be read .*; delete it, or pass another --out"):
             run.finished(tmp_path, wanted, {})

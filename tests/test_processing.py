@@ -436,6 +436,10 @@ def test_only_marks_in_pairs_around_words_are_left_out(processor, said, asked):
         ("Could you extract the following fields?\na) invoice number\nb) date", None),
         ("What do these fields say?\nA. date\nB. city", None),
         ("Can you find these details? (A) date (B) city", "Can you find these details? A date B city"),
+        (
+            "Extract the fields? Answer with JSON only.\nOptions:\nA. date\nB. city",
+            "Extract the fields? A. date B. city",
+        ),
         ("Which field is empty?\nA. date\nB. city", "Which field is empty?"),
         ("Find these people.\nA. Smith\nB. Jones", None),
         ("Is f (a) smooth and (b) even", "Is f a smooth and b even"),

@@ -347,7 +347,7 @@ def test_a_run_is_not_resumed_as_another(train, base, new_model, tmp_path, capsy
     new_model(ARRCOCQwen3VLForConditionalGeneration.from_pretrained(base).config, seed=1).save_pretrained(folder)
     with pytest.raises(SystemExit, match="is of base"):
         train_allocator.main(resume)
-    for damaged in ("{", "[]", "{}"):
+    for damaged in ("{", "[]", "{}", '{"data": [], "signals": "mass"}'):
         (out / "options.json").write_text(damaged)
         with pytest.raises(SystemExit):
             train_allocator.main(resume)
@@ -516,6 +516,8 @@ def test_a_full_disk_stops_with_the_last_good_checkpoint_intact(broken, train, t
         train(tmp_path, "--signals", "evidence")
     assert [p.name for p in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
     assert not (tmp_path / "unfinished").exists()
+    with pytest.raises(SystemExit, match="is none yet; free some space and begin again"):
+        train(tmp_path / "first", "--signals", "evidence")
     monkeypatch.undo()
     train(tmp_path, "--signals", "evidence", "--resume")
 
@@ -692,6 +694,24 @@ def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, 
     assert "nothing to learn from" not in capsys.readouterr().err
     train(tmp_path / "half", "--signals", "evidence,context,named", steps=2)  # no boxes of context
     assert "--signals context, named found nothing to learn from" in capsys.readouterr().err
+    train(tmp_path / "default", steps=2)
+    assert "nothing to learn from" not in capsys.readouterr().err
+
+
+def test_as_many_steps_of_warmup_as_are_asked_for(tmp_path, capsys):
+    asked = ["--out", str(tmp_path), "--steps", "30"]
+    for warmup, steps in ((None, 15), ("25", 25), ("0", 0)):
+        options = train_allocator.parse([*asked, *(["--warmup", warmup] if warmup else [])])
+        assert train_allocator.training_arguments(options).warmup_steps == steps
+    with pytest.raises(SystemExit):
+        train_allocator.parse([*asked, "--warmup", "31"])
+    assert "--warmup 31 is more than --steps 30; pass at most as many" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_a_file_is_refused(train, pages):
+    file = next(pages.glob("*.png"))
+    with pytest.raises(SystemExit, match=f"--out {file} is a file; pass a folder"):
+        train(file)
 
 
 def test_a_run_that_is_stopped_by_hand_says_how_to_go_on(train, tmp_path, capsys, monkeypatch):
@@ -731,6 +751,10 @@ def test_a_damaged_checkpoint_is_refused_by_its_name(train, tmp_path):
         with pytest.raises(SystemExit, match=rf"checkpoint-2/{name} is damaged.*delete this checkpoint"):
             train(tmp_path, "--resume")
         path.write_bytes(whole)
+    for damage in (lambda path: path.write_bytes(b"cut"), lambda path: path.unlink()):
+        damage(tmp_path / "checkpoint-2" / "trained.safetensors")
+        with pytest.raises(SystemExit, match=r"checkpoint-2/trained.safetensors .* delete this checkpoint"):
+            train(tmp_path, "--resume")
 
 
 def test_the_allocator_file_is_refused_where_it_does_not_belong(tiny_config, new_model, tmp_path):

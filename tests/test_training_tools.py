@@ -133,7 +133,7 @@ def test_evaluating_a_base_says_what_it_can_not_read(said, base):
         assert said(main, "--model", base)
         (base / name).write_bytes(whole)
     assert "File exists" in said(main, "--model", base, "--records", base / "config.json" / "answers.jsonl")
-    assert "File exists" in said(main, "--model", base, "--records", base / "model.safetensors")
+    assert "holds something already" in said(main, "--model", base, "--records", base / "model.safetensors")
     (base / "processor_config.json").unlink()
     assert "has no processor_config.json" in said(main, "--model", base)
 

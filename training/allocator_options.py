@@ -24,6 +24,7 @@ WARMUP = 20  # steps
 # Options that may change on --resume: where and how often it writes, and how far it goes.
 _FREE = ("out", "resume", "steps", "workers", "log_every", "save_every", "keep", "export", "quiet")
 
+_HELD = ("data", "signals", "data_fingerprints", "start_fingerprint")  # by which a run is told from another
 _PHASE_2 = {"adapt": "lora", "layers": 2, "rank": 16}  # options of it alone, with their defaults
 
 _OWN = "evidence=1,mass=0.5,distill_unmarked=0.3,early_evidence=1,early_distill=0.3,early_features=1"
@@ -91,8 +92,10 @@ def _read_options(out: Path) -> dict | None:
         return None
     try:
         began = dict(json.loads(path.read_text(encoding="utf-8")))
-        return began | {"signals": began["signals"]}  # without which it is no such file
-    except (OSError, TypeError, ValueError, KeyError) as error:
+        if lacking := [name for name in _HELD if name not in began]:
+            raise ValueError(f"it lacks {lacking[0]}")
+        return began
+    except (OSError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} can't be read ({error}), which says what the run was; put it back, or begin another --out"
         ) from error
@@ -174,7 +177,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < low:
             raise ValueError(f"--{name.replace('_', '-')} {value}: pass a whole number from {low} on")
-    if options.warmup is not None and options.warmup > options.steps:
+    if options.warmup is not None and options.warmup > options.steps and not options.resume:
         raise ValueError(f"--warmup {options.warmup} is more than --steps {options.steps}; pass at most as many")
     if options.seed >= 2**32:
         raise ValueError(f"--seed {options.seed}: pass a whole number below 2**32")

@@ -115,7 +115,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         if options.records:  # before anything is answered
             options.records.parent.mkdir(parents=True, exist_ok=True)
-            options.records.touch(exist_ok=False)
+            options.records.touch()
+            if options.records.stat().st_size:
+                parser.error(f"--records {options.records} holds something already; pass another file, or delete it")
         reader, records = Answerer(options.model), []
     except (OSError, ValueError, SafetensorError, StrictDataclassError) as error:
         parser.error(str(error))

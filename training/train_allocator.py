@@ -276,17 +276,13 @@ def _encoded(learner, collator, source, options: argparse.Namespace, settings) -
 def _tell_idle(options: argparse.Namespace, taught: set[str]) -> None:
     """Says on stderr which signals found nothing to learn from in the whole run."""
     idle = [name for name in parse_signals(options.signals) if name not in taught]
-    if not idle:
+    default = options.signals == DEFAULT_SIGNALS[options.scorer]  # which is for questions with boxes and without
+    if not idle or (taught and default):
         return
-    found = f"found nothing to learn from in {', '.join(options.data)}"
-    told = (
-        f"{', '.join(idle)} {found}, the others have"
-        if taught
-        else f"{options.signals} {found}, so nothing has changed"
-    )
+    named, rest = (", ".join(idle), "the others did") if taught else (options.signals, "so nothing has changed")
     print(
-        f"warning: --signals {told}; give the data what they read, such as boxes of evidence and context that cover few enough "
-        "cells, or pass other signals",
+        f"warning: --signals {named} found nothing to learn from in {', '.join(options.data)}, {rest}; give the data what they "
+        "read (docs/training.md, Signals), such as evidence boxes, or pass other signals",
         file=sys.stderr,
     )
 
@@ -333,10 +329,9 @@ def main(arguments: list[str] | None = None) -> Path:
             raise SystemExit(f"error: {error}") from error
         except KeyboardInterrupt:
             last = get_last_checkpoint(str(options.out))
-            print(
-                f"stopped; {f'--resume goes on from {last}' if last else 'no checkpoint was written yet'}",
-                file=sys.stderr,
-            )
+            if trainer.args.should_save:
+                told = f"--resume goes on from {last}" if last else "no checkpoint was written yet"
+                print(f"stopped; {told}", file=sys.stderr)
             raise SystemExit(130) from None
         step = trainer.state.global_step
         taught = set().union(*gather_object([sorted(learner.taught)]))

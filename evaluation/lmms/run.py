@@ -141,13 +141,15 @@ def finished(folder: Path, wanted: dict, files: dict[str, str]) -> bool:
     done = False
     for path in sorted(folder.glob("**/*_results.json")):
         try:
-            config = json.loads(path.read_text(encoding="utf-8"))["config"]
+            config = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{path} can't be read ({error!r}), or is not of lmms-eval; delete it, or pass another --out"
             ) from error
         if {name: config.get(name) for name in wanted} != wanted:
-            raise ValueError(f"{path} is of other arguments ({config['model_args']}); pass --restart, or another --out")
+            raise ValueError(
+                f"{path} is of other arguments ({config.get('model_args')}); pass --restart, or another --out"
+            )
         done = True
     made_with = folder / FILES
     if done and made_with.exists() and (told := json.loads(made_with.read_text(encoding="utf-8"))) != files:

@@ -253,9 +253,13 @@ def _holds_pictures(feature, datasets) -> bool:
 def _decode(value) -> Image.Image:
     if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
         raise ValueError("the row has no picture")
+    shown = value.get("path")
     if not value.get("bytes") and "://" in value["path"]:  # in an archive, on the Hub, or a URL
         value = {"bytes": _fetched(value["path"])}
-    return open_picture(value)
+    try:
+        return open_picture(value)
+    except ValueError as error:
+        raise ValueError(f"{shown}: {error}" if shown else str(error)) from error
 
 
 def _fetched(url: str) -> bytes:
