@@ -113,17 +113,14 @@ class AllocatorLearner(nn.Module):
             turns.extend(maps)
             return maps
 
+        def in_order() -> list[torch.Tensor]:
+            # pages that are encoded already are scored in their order, and without the model
+            return [found for _, found in sorted(zip(turns, finds, strict=True), key=itemgetter(0))] if turns else finds
+
         hook = self.scorer.participation.mix.register_forward_hook(keep)
         base.score_maps = score_maps
         try:
-            # pages that are encoded already are scored in their order, and without the model
-            yield (
-                lambda: (
-                    [found for _, found in sorted(zip(turns, finds, strict=True), key=itemgetter(0))]
-                    if turns
-                    else finds
-                )
-            )
+            yield in_order
         finally:
             del base.score_maps
             hook.remove()
