@@ -101,6 +101,17 @@ def test_pictures_in_an_archive_are_read(parquet, tmp_path, streaming):
         hub._decode({"path": "memory://none.png"})
 
 
+def test_a_picture_that_can_not_be_read_is_told_by_its_name_once(tmp_path):
+    path = tmp_path / "page.png"
+    path.write_bytes(b"no picture")
+    for value in ({"bytes": b"no picture", "path": str(path)}, {"bytes": None, "path": str(path)}):
+        with pytest.raises(ValueError, match="is not a picture that PIL reads") as told:
+            hub._decode(value)
+        assert str(told.value).count(str(path)) == 1
+    with pytest.raises(FileNotFoundError, match=r"no image file '.*gone\.png'"):
+        hub._decode({"bytes": None, "path": str(tmp_path / "gone.png")})
+
+
 def test_columns_of_another_purpose_are_left_out(parquet, capsys):
     """Datasets of questions have a text called context."""
     file = next(parquet.iterdir())

@@ -9,9 +9,11 @@ import importlib.util
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -436,6 +438,25 @@ def test_a_package_without_the_repository_has_no_model_for_lmms_eval(tmp_path):
     alone = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(alone)
     assert alone.models() == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("arrcoc.lmms_entry:models", None),
+        (
+            "arrcoc.evaluation.lmms:manifest",
+            "can't be loaded .*manifest.*; run in the repository again: pip install -e",
+        ),
+        (None, "is not installed; run in the repository: pip install -e"),
+    ],
+)
+def test_an_entry_point_that_lmms_eval_could_not_load_is_told(value, says, monkeypatch):
+    held = [] if value is None else [EntryPoint("arrcoc", value, "lmms_eval.models")]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: EntryPoints(held))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    told = run.check_installed()
+    assert told is None if says is None else re.search(says, told)
 
 
 def test_the_project_names_the_entry_point():

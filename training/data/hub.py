@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from random import Random
 
 from PIL import Image
@@ -253,13 +254,15 @@ def _holds_pictures(feature, datasets) -> bool:
 def _decode(value) -> Image.Image:
     if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
         raise ValueError("the row has no picture")
-    shown = value.get("path")
-    if not value.get("bytes") and "://" in value["path"]:  # in an archive, on the Hub, or a URL
-        value = {"bytes": _fetched(value["path"])}
+    content, path = value.get("bytes"), value.get("path")
+    if not content and "://" in path:  # in an archive, on the Hub, or a URL
+        content = _fetched(path)
+    if not content:
+        return open_picture(Path(path))
     try:
-        return open_picture(value)
-    except ValueError as error:
-        raise ValueError(f"{shown}: {error}" if shown else str(error)) from error
+        return open_picture(content)
+    except ValueError as error:  # which knows no name
+        raise ValueError(f"{path}: {error}" if path else str(error)) from error
 
 
 def _fetched(url: str) -> bytes:
