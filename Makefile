@@ -80,7 +80,7 @@ allocator: $(VENV)/.train
 	    --ahead 1500 --questions 8 --steps 2000 --batch-size 64 --out runs/allocator
 
 evaluate: $(VENV)/.train
-	$(BIN)/python -m evaluation.run --model $(call quoted,$(MODEL)) --data $(call quoted,$(EVALUATED)) --limit 330 --out results/evaluation
+	$(BIN)/python -m evaluation.run --model $(call quoted,$(MODEL)) --data $(call quoted,$(EVALUATED)) --limit 330 --out runs/evaluation
 
 figures: $(VENV)/.train
 	$(BIN)/python -m demo.figures
@@ -102,7 +102,7 @@ benchmark: $(VENV)/.train
 clean:
 	rm -rf $(VENV) .torchvision .lmms .quant .app .matrix build staged demo/out
 
-# The CPU build of torch comes first: a looser requirement would bring several GB of CUDA. MAKE_TORCH=torch for a GPU.
+# torch comes first, in a release that is tested here; where pip knows an index of CPU builds its build without CUDA. MAKE_TORCH=torch for the newest.
 $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
 	$(PIP) $(or $(MAKE_TORCH),$(TORCH))

@@ -4,8 +4,6 @@ import logging
 from functools import partial
 from pathlib import Path
 
-from PIL import Image
-
 from arrcoc.picture import open_picture
 from demo.answer import HERE, default_questions
 from training.data.examples import Example
@@ -24,7 +22,6 @@ KINDS = (
     "small_print",
     "noise",
 )
-TABLES = Path(__file__).resolve().parents[2] / "shared" / "data" / "wikitablequestions"
 NUMBER_OF_TABLES = 4
 
 logger = logging.getLogger(__name__)
@@ -34,7 +31,7 @@ def samples(tables: str | Path | None = None) -> list[Example]:
     """The examples that this installation can show; pictures are drawn when they are opened.
 
     Args:
-        tables: the folder of WikiTableQuestions; `None` for `TABLES`, where it exists.
+        tables: the folder of WikiTableQuestions, for real tables too.
 
     Raises:
         DataError: `tables` was given and holds none.
@@ -42,8 +39,8 @@ def samples(tables: str | Path | None = None) -> list[Example]:
     found = [_bundled(question) for question in default_questions()]
     try:
         found += _drawn()
-        if tables is not None or TABLES.exists():
-            found += _tables(tables or TABLES)
+        if tables is not None:
+            found += _tables(tables)
     except ImportError as error:
         logger.warning("no drawn examples: %s; install them with pip install -e '.[train]'", error)
     return found
@@ -55,12 +52,7 @@ def title(example: Example) -> str:
 
 
 def _bundled(question: str) -> Example:
-    page = HERE / "page.png"
-    return Example(partial(_open, page), question, (), "page", name=f"page/{question}")
-
-
-def _open(page: Path) -> Image.Image:
-    return open_picture(page)
+    return Example(partial(open_picture, HERE / "page.png"), question, (), "page", name=f"page/{question}")
 
 
 def _drawn() -> list[Example]:

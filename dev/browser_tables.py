@@ -1,6 +1,6 @@
 """Real tables drawn by a browser, in layouts and mostly in fonts that no page of training has, as a folder for the evaluation.
 
-    python -m dev.browser_tables --tables ../shared/data/wikitablequestions --out runs/browser
+    python -m dev.browser_tables --tables PATH --out runs/browser
     python -m evaluation.run --model checkpoints/arrcoc-small --data runs/browser --methods arrcoc ...
 
 Half of the questions are look-ups, half are people's. The tables are those that are held out of training. Needs Chromium,

@@ -1,7 +1,7 @@
 """Everyday pages and real tables of training drawn by a browser, as a folder to train on: how a browser sets and smooths text is
 another look than the one that `training.data` draws.
 
-    python -m dev.browser_training --tables ../shared/data/wikitablequestions --pages 1500 --out runs/browser_training
+    python -m dev.browser_training --tables PATH --pages 1500 --out runs/browser_training
 
 Texts, tables and fonts are those of training (`documents:` with `varied=1`, and the tables that are not held out); the layouts are
 neither those of `dev.browser_pages` nor of `dev.browser_tables`, which measure. Needs what these need, and no fonts of the machine.

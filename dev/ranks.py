@@ -1,7 +1,7 @@
 """How much of the evidence the best scores of an allocator cover, without the language model: quicker than answers, by which
 runs of training are compared.
 
-    python -m dev.ranks --tables ../shared/data/wikitablequestions bundled runs/allocator/allocator.safetensors
+    python -m dev.ranks --tables PATH bundled runs/allocator/allocator.safetensors
     python -m dev.ranks --early ...           # stage 1, at 25, 30, 35 and 40% of the cells
     python -m dev.ranks --blind ...           # files of --scorer query_blind
     python -m dev.ranks --data SPEC=LIMIT ... # other data than these
