@@ -5,6 +5,7 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -162,6 +163,24 @@ def test_mentioned_rows_and_columns_are_kept_before_others():
     assert {3, 50} <= set(fitted.rows)
     assert {1, 2, 6} <= set(fitted.columns)
     assert len(fitted.columns) < 10
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "by_chance"),
+    [
+        ("How many swimmers were faster than Ada?", "6", True),
+        ("what is the difference in wins", "6", True),
+        ("how many points has Cleo?", "31", False),
+        ("what was the total of points?", "31", False),
+        ("which rank has Cleo?", "6", False),
+        ("how many have no time?", "DNF", False),
+    ],
+)
+def test_a_number_that_is_counted_stands_in_no_cell(question, answer, by_chance):
+    """It would be evidence that says nothing of the question."""
+    table = Table(("Rank", "Name", "Points", "Time"), (("6", "Cleo", "31", "DNF"), ("7", "Ada", "30", "1:02")))
+    task = human_task(table, SimpleNamespace(question=question, answer=answer))
+    assert (task is None) is by_chance
 
 
 def test_lookups_have_one_answer():

@@ -4,6 +4,7 @@ Pasupat and Liang, "Compositional Semantic Parsing on Semi-Structured Tables" (A
 `python -m training.data wikitables:PATH` counts what can be drawn.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Archive, Asked, Table, read_archive
 from training.data.table_lookups import Find, Lookup, finds, further_lookups, lookup_task, words_of
 from training.data.table_page import Plan, TableCell, Task, draw, plan
-from training.data.table_reasoning import reasoned
+from training.data.table_reasoning import number_in, reasoned
 from training.data.table_style import TableStyle, covers, pick_style, vary
 from training.world.canvas import CELL
 from training.world.fonts import FURTHER_FONTS, HELD_OUT_FONTS, TRAIN_FONTS
@@ -26,6 +27,9 @@ from training.world.wordings import find_question, lookup_question, spoken
 
 HUMAN, LOOKUP, FIND, REASON = "table_human", "table_lookup", "table_find", "table_reason"  # families
 ASKED = ("human", "lookup", "both")
+_RECKONS = re.compile(
+    r"\bhow (?:many|much|long|old|far)\b|\b(?:number of|difference|total|combined|average|sum)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,21 @@ def context_of(task: Task, question: str, drawn: Collection[TableCell]) -> set[T
     return named - {task.answer}
 
 
+def _stems(text: str) -> set[str]:
+    return {word.rstrip("s")[:6] for word in words_of(text).split() if len(word) > 2}
+
+
+def _by_chance(table: Table, question: str, answer: TableCell) -> bool:
+    """Whether the question asks for a number that is counted or reckoned, and the cell stands in a column that it does not name: it
+    holds that number by chance."""
+    reckoned = _RECKONS.search(question) and number_in(table.rows[answer[0]][answer[1]]) is not None
+    return bool(reckoned) and not _stems(table.header[answer[1]]) & _stems(question)
+
+
 def human_task(table: Table, asked: Asked) -> Task | None:
-    """What a page for a written question has to show; None if its answer isn't exactly one cell."""
+    """What a page for a written question has to show; None if its answer isn't exactly one cell, or stands in one by chance."""
     answer = answer_cell(table, asked.answer)
-    if answer is None:
+    if answer is None or _by_chance(table, asked.question, answer):
         return None
     return Task(table.header, table.rows, answer, mentioned=_mentioned(table, asked.question, answer))
 
@@ -272,7 +287,8 @@ def _human(table: Table, asked: Asked, options: TableOptions, split: str, salt: 
         return "larger than max_rows x max_columns"
     task = human_task(table, asked)
     if task is None:
-        return "answer is not exactly one cell"
+        found = answer_cell(table, asked.answer)
+        return "answer is not exactly one cell" if found is None else "answer is a number that is counted or reckoned"
     drawing = _Drawing(task, options, split, stable_hash(f"table {salt} {asked.name}"))
     return _examples(drawing, asked.question, f"wikitables/{asked.name}#{salt}")
 
