@@ -39,6 +39,7 @@ CODE_FILES = (
     "placement.py",
     "placing.py",
     "processing_arrcoc.py",
+    "question_words.py",
     "questions.py",
     "reading.py",
     "relating.py",
@@ -59,7 +60,11 @@ PICTURES = {"how_it_works.png": ROOT / "docs" / "how_it_works.png", "page.png": 
 # handler.py is for Inference Endpoints alone: no loader imports it.
 EXTRAS = {**PICTURES, "LICENSE": ROOT / "LICENSE", "handler.py": ROOT / "handler.py"}
 CHAT_TEMPLATES = "additional_chat_templates"  # where transformers keeps all but the first
-DATA_PATTERNS = ("*.json", "*.jinja", f"{CHAT_TEMPLATES}/*.jinja", "*.safetensors", "*.txt", CARD)
+VOCABULARIES = (
+    "merges.txt",
+    "vocab.txt",
+)  # of tokenizers; other texts, such as an endpoint's requirements.txt, are the owner's
+DATA_PATTERNS = ("*.json", "*.jinja", f"{CHAT_TEMPLATES}/*.jinja", "*.safetensors", *VOCABULARIES, CARD)
 # Files that run code when they are loaded, or hold such files.
 PICKLES = (
     ".bin",

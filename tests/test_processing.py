@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -354,7 +355,18 @@ CONTEXT = " ".join([PASSED] * 3)
             f"Can you help me? {CONTEXT} Please list the number, the date, the total and the name of the customer as they stand.",
             "Can you help me? Please list the number, the date, the total and the name of the customer as they stand.",
         ),
-        (f"{CONTEXT}\nRead the total.", None),  # nothing is asked
+        (f"{CONTEXT}\nRead the total.", "Read the total."),
+        (CONTEXT, None),  # nothing is asked
+        (f"{CONTEXT} Tell me the total. Thank you for your help.", "Tell me the total. Thank you for your help."),
+        (f"{CONTEXT} What is the total? I need it today. Answer in one word.", "What is the total?"),
+        (
+            f"{CONTEXT} {PASSED[:-1]} for Dr. Okafor at 9 a.m. to meet Mr. Ito, where?",
+            f"{PASSED[:-1]} for Dr. Okafor at 9 a.m. to meet Mr. Ito, where?",
+        ),
+        (
+            f"{CONTEXT} Can you copy them?\nInvoice no:\n- due_date\nTotal:",
+            "Can you copy them? Invoice no: - due_date Total:",
+        ),
         ("He came on Monday. She came on Tuesday. It rained on Friday. Who came first?", None),  # few words
         (
             "\u5929\u6c14\u3002" * 40 + "\u5408\u8ba1\u662f\u591a\u5c11\uff1f",  # without spaces
@@ -472,7 +484,11 @@ def test_options_are_the_question_where_nothing_else_is_named(processor, page, s
     ("said", "asked"),
     [
         ("What is the total shown on this page?", "What is the total?"),
-        ("grand net total, as given in the document", "grand net total"),
+        ("grand net total, as given in the document", "What's the grand net total?"),
+        ("What is the date of this invoice?", "What is the date?"),
+        ("What is the total on my receipt?", "What is the total?"),
+        ("What is the total? It is shown in the image.", "What is the total?"),
+        ("What is the price of the screen?", None),
         ("How many bars are there in the picture? Answer briefly.", "How many bars are there?"),
         ("What is the total as shown in the image above?", "What is the total?"),
         ("Who signed, according to the provided document", "Who signed"),
@@ -502,11 +518,12 @@ def test_that_it_is_in_the_picture_is_no_part_of_the_question(processor, page, s
     ("said", "asked"),
     [
         ("total", "What's the total?"),
-        ("the Due date?", "What's the Due date?"),
+        ("the Due date?", "What's the due date? Due date"),
         ("**net total**:", "What's the net total?"),
         ("price please, shown on the page", "What's the price please?"),
-        ("TOTAL", "What's the TOTAL?"),
-        ("First name", "What's the First name?"),
+        ("TOTAL", "What's the total? TOTAL"),
+        ("NET TOTAL:", "What's the net total? NET TOTAL"),
+        ("First name", "What's the first name? First name"),
         ("price list", "What's the price list?"),
         ("Describe.", None),
         ("Transcribe", None),
@@ -522,7 +539,11 @@ def test_that_it_is_in_the_picture_is_no_part_of_the_question(processor, page, s
         ("weekly list", "What's the weekly list?"),
         ("name colors", None),
         ("total of tea", None),
-        ("grand net total", None),
+        ("grand net total", "What's the grand net total?"),
+        ("invoice no.", "What's the invoice no?"),
+        ("no", None),
+        ("grand net total sum", None),
+        ("name: total", None),
         ("row 5", None),
         ("Anna's age", None),
         ("\u5408\u8ba1", None),
@@ -543,12 +564,85 @@ def test_a_name_alone_is_read_in_a_sentence(processor, page, said, asked):
         ("WHAT IS THE TOTAL OF AB12?", "What is the total of ab12? WHAT IS THE TOTAL OF AB12?"),
         ("H\u00d6HE\nDES TURMS?", "H\u00f6he des turms? H\u00d6HE DES TURMS?"),
         ("What is the TOTAL of it?", None),
-        ("IBAN", "What's the IBAN?"),
+        ("GRAND NET TOTAL", "What's the grand net total? GRAND NET TOTAL"),
         ("12 + 12 = ?", None),
     ],
 )
 def test_a_question_in_capitals_is_read_in_small_letters_too(processor, page, said, asked):
     assert read_of(processor, page, said) == (said if asked is None else asked)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("What is my total?", "What is the total?"),
+        ("What's this total?", "What's the total?"),
+        ("What is the price of this room?", "What is the price of the room?"),
+        ("What is this?", None),
+        ("What kind of page is this please?", None),
+        ("What is the date of this page", "What is the date"),
+        ("Here is my ticket, which seat is it?", None),
+        ("Look at the row. What is its year?", None),  # of what stands before
+    ],
+)
+def test_whose_it_is_no_cell_says(processor, page, said, asked):
+    assert read_of(processor, page, said) == (said if asked is None else asked)
+
+
+@pytest.mark.parametrize(
+    "said", ["Are you sure?", "Please try again.", "Answer in one word.", "Thanks! Can you say that in German?", "ok"]
+)
+def test_what_goes_on_about_a_question_is_read_as_it(said, processor, page):
+    chat = [
+        {"role": "user", "content": [{"type": "image", "image": page()}, {"type": "text", "text": "Which date is it?"}]}
+    ]
+    chat += [{"role": "assistant", "content": "5 May"}, {"role": "user", "content": said}]
+    inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
+    assert questions(processor, inputs) == ["Which date is it?"]
+    chat[-1]["content"] = "And the total?"
+    inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
+    assert questions(processor, inputs) == ["And the total?"]
+
+
+OPTIONS = "What is the colour?\nA. red\nB. blue\nC. green\nD. pink"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(f"{OPTIONS}\n{last}" for last in (
+            "Answer with the letter.", "Letter only.", "Answer with A, B, C or D.", "Answer with a single capital letter.",
+            "Respond with only the letter (A, B, C, or D) of the correct option.", "The best answer is:", "Your choice:",
+            "Which one is correct?", "Pick the right one.",
+        )),
+        "**What is the colour?**\nA. red\nB. blue",
+        "What is the colour?\n- [A] red\n- [B] blue",
+        "What is the colour?\n**A.** red\n**B.** blue",
+        '"What is the colour?" Answer in one word.',
+        "**What is the colour?** Answer in one word.",
+        "What is the colour? Short answer.",
+        "What is the colour? Note: answer in one word.",
+        "What is the colour? Provide only the answer, without any additional text.",
+        "What is the colour? Your answer should be a single word.",
+        "What is the colour? Answer based on the image.",
+        "What is the colour? In one word.",
+        "What is the colour? Don't guess.",
+    ],
+)  # fmt: skip
+def test_options_and_forms_of_answer_of_more_prompts(said, processor, page):
+    assert read_of(processor, page, said) == "What is the colour?"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Could you find these two things for me?", "What do these two lines say?", "Would you mind checking two entries?",
+     "What are the values of the following on my invoice?", "Can you fill this table?"],
+)  # fmt: skip
+def test_what_is_listed_to_be_found_is_no_option(said, processor, page):
+    assert (
+        read_of(processor, page, f"{said}\na) invoice number\nb) due date") == f"{said} a) invoice number b) due date"
+    )
+    assert read_of(processor, page, "Which of these two is it?\na) red\nb) blue") == "Which of these two is it?"
 
 
 @pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
@@ -660,7 +754,7 @@ def test_a_batch_may_hold_prompts_without_images(processor, page):
 
 def test_question_in_any_script(processor, page):
     """Every byte of the question arrives: the tokens decode to it."""
-    for question in ("où est l'été?", "合計はいくらですか", "сколько?", "🙂 what?", "a_b c"):
+    for question in ("où est l'été?", "合計はいくらですか", "сколько?", "🙂 what?", "a_b c d e"):
         inputs = processor(images=page(), text=turn("user", IMAGE + question), token_budget=4, return_tensors="pt")
         assert questions(processor, inputs) == [question]
 
@@ -817,7 +911,9 @@ def test_base64_text_is_a_picture(processor, page, tmp_path):
     text = base64.b64encode((tmp_path / "page.png").read_bytes()).decode()
     wanted = processor(images=page(), return_tensors="pt")
     assert same(processor(images=text, return_tensors="pt"), wanted)
-    assert same(processor(images="data:image/png;base64," + text, return_tensors="pt"), wanted)
+    for address in ("data:image/png;base64," + text, "DATA:image/png;BASE64," + quote(text, safe="")):
+        assert same(processor(images=address, return_tensors="pt"), wanted)
+    assert same(processor(images=f"FILE://{tmp_path / 'page.png'}", return_tensors="pt"), wanted)
     Image.new("L", (8, 8)).save(tmp_path / "small.png")
     lines = base64.encodebytes((tmp_path / "small.png").read_bytes()).decode()
     assert lines.count("\n") == 2
