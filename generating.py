@@ -5,6 +5,7 @@ import inspect
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import transformers
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.generation import utils as generation_utils
@@ -54,6 +55,17 @@ class GeneratingMixin:
         if cache is not None and kwargs.get("image_grid_thw") is not None:
             hold_pictures(cache, pictures or pictures_of(kwargs))
         return result
+
+    generate.__doc__ = f"""{Qwen3VLForConditionalGeneration.generate.__doc__ or ""}
+        ARR-COC: all that the processor returns goes in here; the prompt's image placeholders are its tokens.
+
+        Args:
+            encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them; `None` for the config's.
+            encoded_images: from `encode_images()`, in place of the vision tower; refused for other pictures or another model.
+
+        Raises:
+            ValueError: a name is misspelt, or what was passed does not fit the prompt or the cache; the message says what to do.
+        """
 
     def _not_of_forward(self, names) -> list[str]:
         known = inspect.signature(type(self).forward).parameters  # type: ignore[attr-defined]
@@ -134,9 +146,21 @@ class GeneratingMixin:
             inputs_tensor, model_kwargs, model_input_name, generation_config
         )
 
+    def _prefill(self, input_ids, generation_config, model_kwargs, *args, **kwargs):
+        # Stock cuts these types into chunks as if they were those of what is cached, too.
+        types, mask = model_kwargs.get("mm_token_type_ids"), model_kwargs.get("attention_mask")
+        length = getattr(generation_config, "_mask_length", 0) if mask is None else mask.shape[-1]
+        if generation_config.prefill_chunk_size and types is not None and types.shape[-1] < length:
+            model_kwargs["mm_token_type_ids"] = F.pad(types, (length - types.shape[-1], 0))
+        return super()._prefill(input_ids, generation_config, model_kwargs, *args, **kwargs)
+
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
-        # Stock shares features out by all placeholders of the prompt, and an image that the cache holds has no features any more.
+        # Stock shares features out by all placeholders of the prompt, and an image that the cache holds has no features any more;
+        # and it writes into what it was given, which a caller may hand in again.
         features, cache = model_kwargs.get("mm_encoder_outputs"), model_kwargs.get(CACHE)
+        if features:
+            features = {kind: None if seen is None else type(seen)(**seen) for kind, seen in features.items()}
+            model_kwargs["mm_encoder_outputs"] = features
         cached = cached_tokens(cache)
         if cached and input_ids is not None:
             check_rows(cache, len(input_ids), expand_size)

@@ -390,6 +390,9 @@ def test_features_that_an_output_holds_may_be_handed_back(tiny_model, make_input
     prompt = {name: inputs[name] for name in ("input_ids", "attention_mask", "mm_token_type_ids", "image_grid_thw")}
     again = model(**prompt, mm_encoder_outputs={"image": seen.image_outputs})
     assert torch.equal(again.logits, seen.logits)
+    model.generate(**prompt, mm_encoder_outputs={"image": seen.image_outputs}, num_beams=2, max_new_tokens=1)
+    again = model(**prompt, mm_encoder_outputs={"image": seen.image_outputs})  # which beams have left as they were
+    assert torch.equal(again.logits, seen.logits)
 
 
 @torch.no_grad()

@@ -315,6 +315,26 @@ def test_two_chats_of_a_batch_go_on_with_a_second_image_each(chunk, tiny_model, 
     assert report("batch of chats continued - uncached", gap) < TOLERANCE
 
 
+@needs_chunks
+@pytest.mark.parametrize("chunk", [1, 4, 7])
+@pytest.mark.parametrize("budget", [8, "full"])
+def test_the_new_part_of_a_chat_with_an_image_may_come_in_chunks(budget, chunk, tiny_model, make_inputs, page, report):
+    model = tiny_model()
+    first = make_inputs([page(128, 96)], token_budget=8)
+    out = generate(model, first)
+    more = make_inputs([page(64, 96, 5)], "which shape is red?", token_budget=budget)
+    last = out.sequences[:, -1:]
+    new = {**more, "input_ids": torch.cat([last, more["input_ids"]], 1)}
+    new["mm_token_type_ids"] = torch.cat([last * 0, more["mm_token_type_ids"]], 1)
+    new["attention_mask"] = torch.ones(1, out.sequences.shape[1] + more["input_ids"].shape[1]).long()
+    at_once, in_chunks = (
+        generate(model, new, past_key_values=copy.deepcopy(out.past_key_values), prefill_chunk_size=size)
+        for size in (None, chunk)
+    )
+    gap = torch.stack([(a - b).abs().max() for a, b in zip(at_once.logits, in_chunks.logits, strict=True)]).max()
+    assert report("new part in chunks - at once", gap) < TOLERANCE
+
+
 @pytest.mark.parametrize(
     "more", [{"prompt_lookup_num_tokens": 4}, {"assistant_model": True}], ids=["lookup", "assistant"]
 )
