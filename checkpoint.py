@@ -1,6 +1,6 @@
 """Loading, and whether what was loaded is whole: transformers only warns of tensors that a checkpoint lacks."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -71,8 +71,34 @@ def check_loaded(model: nn.Module, info: dict):
         )
     for name, parameter in model.named_parameters():
         plain = type(parameter.data) is torch.Tensor and parameter.is_floating_point() and parameter.dtype.itemsize > 1
-        if plain and parameter.device.type != "meta" and not torch.isfinite(parameter).all():
+        held = plain and parameter.device.type != "meta" and parameter.numel() > 0
+        # the two ends, which NaN and infinity reach: a fraction of the time that it takes to ask each number
+        if held and not torch.isfinite(torch.stack(parameter.detach().aminmax())).all():
             raise ValueError(f"{name} holds NaN or infinity; the checkpoint is damaged, download or save it again")
+
+
+def refuse_allocator_alone(read: Callable, place, kwargs: dict, error: Exception):
+    """Says of a repository with the allocator alone, which its own code loads, what to do instead.
+
+    Args:
+        read: `get_config_dict` or the like, which is given `place` and what of `kwargs` says where it is looked up.
+        error: what loading it as a whole one met.
+
+    Raises:
+        ValueError: `place` is such a repository.
+    """
+    where = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+    try:
+        settings, _ = read(place, **{name: kwargs[name] for name in where if kwargs.get(name) is not None})
+    except Exception:
+        return  # it has no config either, which `error` tells
+    if (base := settings.get("base_model")) is not None:
+        raise ValueError(
+            f"{place} holds an allocator without its base, and arrcoc is imported, whose classes load whole models: load {base} "
+            f"(revision {settings.get('base_revision')}) and give it the file with training.allocator.load_allocator, or in a "
+            "process that does not import arrcoc use Auto classes with trust_remote_code=True. Commands take the base as --model "
+            "and the file as --allocator"
+        ) from error
 
 
 def class_of_code(kind: type) -> type:
@@ -104,6 +130,9 @@ class LoadingMixin:
         try:
             load = super().from_pretrained  # type: ignore[misc]
             model, info = load(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
+        except OSError as error:
+            refuse_allocator_alone(cls.config_class.get_config_dict, pretrained_model_name_or_path, kwargs, error)
+            raise
         except SafetensorError as error:
             raise ValueError(
                 f"the weights of {pretrained_model_name_or_path} can't be read ({error}); a file of them is cut off or "

@@ -322,6 +322,7 @@ def read_message(message, where: str) -> dict:
         raise ValueError(
             f"{where} has the role {came}; send an object with role, one of {', '.join(ROLES)}, and content"
         )
+    message = {name: value for name, value in message.items() if value is not None}  # as of a part's
     refuse_unknown(message, MESSAGE_KEYS, f"field of {where}")
     content = message.get("content")
     content = [content] if isinstance(content, str) else content

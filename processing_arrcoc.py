@@ -18,6 +18,7 @@ from transformers.video_processing_utils import BaseVideoProcessor
 
 from .arguments import given, is_empty, refuse_halves, refuse_late, refuse_misspelt_dials, setting
 from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
+from .checkpoint import refuse_allocator_alone
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
 from .knowing import InformationScorer
 from .picture import check_sizes, open_picture, square
@@ -112,7 +113,11 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         dials = {name: kwargs.pop(name) for name in PROCESSOR_DIALS if name in kwargs}
         if "_from_pipeline" in kwargs:  # which hands the model's arguments on to the processor, too
             kwargs = {name: value for name, value in kwargs.items() if name not in CALL_ARGUMENTS}
-        processor = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        try:
+            processor = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        except OSError as error:
+            refuse_allocator_alone(cls.get_processor_dict, pretrained_model_name_or_path, kwargs, error)
+            raise
         for name, value in dials.items():
             setattr(processor, name, value)
         processor._check_dials()
@@ -164,7 +169,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
         Returns:
             `BatchFeature` with, beside Qwen3-VL's own entries: `texture_images` (images, 3, S, S) uint8, `query_input_ids` and
-            `query_attention_mask` (images, Tq), `image_token_counts` (images,). Text alone has none of these.
+            `query_attention_mask` (images, Tq), `image_token_counts` (images,). Text alone has none of these. Without
+            `return_tensors` they are tensors, and Qwen3-VL's own are lists and arrays.
 
         Raises:
             ValueError: a budget, a question, a picture or the number of placeholders is not what it must be; the message says what.
@@ -225,6 +231,11 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             if any(name not in named for name in kwargs):
                 kwargs = {**nested, **kwargs, "processor_kwargs": None}
         return super().apply_chat_template(conversation, *args, **kwargs)
+
+    apply_chat_template.__doc__ = f"""{Qwen3VLProcessor.apply_chat_template.__doc__ or ""}
+        ARR-COC: `processor_kwargs={{"token_budget": 128, "question": "the total"}}`, or both beside the other arguments, are those
+        of `__call__`; a value that comes both ways is refused with a ValueError.
+        """
 
     def _process_images(self, images, **kwargs):
         pictures = make_flat_list_of_images(images)

@@ -8,6 +8,7 @@
 """
 
 import argparse
+import shlex
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +37,9 @@ def run_stage(options: argparse.Namespace) -> int:
     for name in names:
         print(f"  {name:<28} {human_size((out / name).stat().st_size):>9}")
     total = sum((out / name).stat().st_size for name in names)
-    print(f"staged {len(names)} files, {human_size(total)}, in {out}; next: python upload.py check {out}")
+    print(
+        f"staged {len(names)} files, {human_size(total)}, in {out}; next: python upload.py check {shlex.quote(str(out))}"
+    )
     return 0
 
 

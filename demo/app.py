@@ -124,7 +124,7 @@ def asker(instrument: Instrument, examples: Sequence[Example]) -> Callable:
         if path is None:
             raise gr.Error("There is no picture; upload one, or choose an example.", print_exception=False)
         image = told(open_upload, path)
-        count = int(tokens) if budget == TOKENS else budget
+        count = told(int, tokens) if budget == TOKENS else budget
         asking = told(Asking, image, question or "", count, mode, "auto" if paper else ratio)
         example = None if sample is None or question != examples[sample].question else examples[sample]
         noted = False

@@ -1,6 +1,7 @@
 """The model card: `model_card.md` filled from the staged folder, the model and results files."""
 
 import json
+import re
 from pathlib import Path
 
 import torch
@@ -162,4 +163,5 @@ def citation() -> str:
 
 def pin(text: str, repository: str, revision: str) -> str:
     """A staged card's text with the repository and the revision that it is sent to."""
-    return text.replace(REPOSITORY, repository).replace(REVISION, revision)
+    names = {REPOSITORY: repository, REVISION: revision}  # at once: a repository's name may hold the other word
+    return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], text)

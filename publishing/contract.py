@@ -205,6 +205,9 @@ def _tensors(folder: Path):
         except ValueError as error:
             yield str(error)
             return
+        if not isinstance(named, dict):
+            yield f"{INDEX} has a weight_map that is no object; stage the folder again"
+            return
         lost = sorted(name for name, shard in named.items() if name not in held.get(shard, ()))
         if lost:
             yield f"{INDEX} names {lost[0]} in {named[lost[0]]}, where it is not; stage the folder again"

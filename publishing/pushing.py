@@ -19,7 +19,17 @@ from huggingface_hub.utils.sha import git_hash
 
 from publishing import card
 from publishing.contract import problems_of
-from publishing.files import ASSEMBLING, CARD, CHAT_TEMPLATES, CODE_FILES, PICKLES, files_of, human_size, sha256_of
+from publishing.files import (
+    ASSEMBLING,
+    CARD,
+    CHAT_TEMPLATES,
+    CODE_FILES,
+    PICKLES,
+    VOCABULARIES,
+    files_of,
+    human_size,
+    sha256_of,
+)
 
 # Of whichever HTTP library the installed huggingface_hub is built on: no answer at all, as opposed to a refusal.
 _HTTP_ERROR = HfHubHTTPError.__bases__[0]
@@ -181,7 +191,7 @@ def _state(item: Item, remote: RepoFile | None) -> str:
 def _model_files(there) -> set[str]:
     """Files of a repository that a loader could take for parts of the model: none in a sub-folder but chat templates."""
     ours = (*CODE_FILES, ASSEMBLING)
-    suffixes = (".json", ".jinja", ".safetensors", ".py", ".txt", *PICKLES)
+    suffixes = (".json", ".jinja", ".safetensors", ".py", *VOCABULARIES, *PICKLES)
     read = (name for name in there if name.rpartition("/")[0] in ("", CHAT_TEMPLATES))
     return {name for name in read if name in ours or name.endswith(suffixes)}
 

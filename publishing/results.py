@@ -1,6 +1,7 @@
 """Results files of `evaluation.run` as tables and metadata of the model card: every number is read, none is typed."""
 
 import csv
+import functools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from huggingface_hub import EvalResult
 from evaluation.baselines import title
 from evaluation.bootstrap import with_interval
 from evaluation.budgets import FULL, heading, label, parse_budgets
-from evaluation.records import model_fingerprint
+from evaluation.records import model_fingerprint, processor_fingerprint
 from publishing.files import ROOT, sha256_of
 
 OURS, ALL = "arrcoc", "all"  # as evaluation.report has them, which needs an extra
@@ -94,6 +95,7 @@ def find_results(
         ValueError: one of `paths` is no results file, or its run was made with another model.
     """
     loaded = _Fingerprints(source.load)
+    own = functools.cache(lambda: processor_fingerprint(source.load_processor()))
     if paths is not None:
         results = [read_result(path) for path in paths]
         for result in results:
@@ -101,6 +103,11 @@ def find_results(
                 raise ValueError(
                     f"{result.path} was measured on another model than {source.checkpoint} with this allocator; measure "
                     f"this one with `python -m evaluation.run --model {source.checkpoint}`, or leave out --results"
+                )
+            if result.arguments.get("processor") not in (None, own()):
+                raise ValueError(
+                    f"{result.path} was measured with another processor than that of {source.checkpoint} (such as other sizes of "
+                    "pictures); measure this one, or leave out --results"
                 )
         return results
     results = []
@@ -110,7 +117,8 @@ def find_results(
         except ValueError:
             continue
         run = result.arguments
-        if run.get("parameters", parameters) == parameters and loaded(run.get("dtype")) == run.get("model"):
+        of_model = run.get("parameters", parameters) == parameters and loaded(run.get("dtype")) == run.get("model")
+        if of_model and run.get("processor") in (None, own()):
             results.append(result)
     # what the model answers first: of pages that its base can't read there is the evidence alone
     return sorted(results, key=lambda result: -((result.of(FULL, FULL) or {}).get("exact_match") or 0.0))

@@ -168,6 +168,7 @@ def _forget_loading(path: Path) -> None:
 
 def _write_allocator(folder: Path, source: Source):
     """Writes config, processor config, allocator and code, with the base's name and commit in both configs."""
+    from arrcoc.configuration_arrcoc import PROCESSOR_DIALS
     from training.allocator import save_allocator
 
     base = source.hub_id or source.base_model
@@ -194,9 +195,7 @@ def _write_allocator(folder: Path, source: Source):
         "auto_map": {"AutoProcessor": f"{entry}.ARRCOCProcessorFromBase"},
         "padding_side": "left",
         "processor_class": "ARRCOCProcessorFromBase",
-        "question_turn": processor.question_turn,
-        "texture_size": processor.texture_size,
-        "token_budget": processor.token_budget,
+        **{name: getattr(processor, name) for name in PROCESSOR_DIALS},
     }
     write_json(folder / "processor_config.json", settings | pinned)
     if source.allocator is None:

@@ -272,7 +272,10 @@ def test_text_alone_and_longer_chats_work(endpoint, page, expected):
         assert answer["generated_text"] == expected([])
         assert answer["visual_tokens"] == answer["all_visual_tokens"] == []
     chat = [{"role": "system", "content": "Be short."}, *user(image(url_of(page())) | {"text": None}, says())]
-    chat += [{"role": "assistant", "content": "12"}, *user(says("and the date?") | {"image": None, "image_url": None})]
+    chat += [
+        {"role": "assistant", "content": "12", "refusal": None, "tool_calls": None},
+        *user(says("and the date?") | {"image": None, "image_url": None}),
+    ]
     assert endpoint({"inputs": chat, "parameters": FEW})["visual_tokens"] == [9]
 
 

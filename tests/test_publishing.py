@@ -14,9 +14,11 @@ import torch
 from huggingface_hub import HfApi, ModelCard
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForImageTextToText
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import upload
+from arrcoc import ARRCOCProcessor
 from arrcoc.checkpoint import COARSE_MARK, RESTORER, SCOPE
 from evaluation.records import model_fingerprint
 from publishing import card, contract, fresh, pushing, results, staging
@@ -138,8 +140,8 @@ BROKEN = {
     "a pickle by name": (write("training_args.bin", b"x"), "may run code"),
     "a pickle by content": (write("sub/weights", b"\x80\x04x"), "starts like a pickle"),
     "a link": (link, "is a link"),
-    "a token": (write("notes.txt", b"\nhf_" + b"a" * 34), "notes.txt:2 holds a Hugging Face token"),
-    "a password": (write("notes.txt", b"https://me:secret@example.com"), "holds a password"),
+    "a token": (write("merges.txt", b"\nhf_" + b"a" * 34), "merges.txt:2 holds a Hugging Face token"),
+    "a password": (write("merges.txt", b"https://me:secret@example.com"), "holds a password"),
     "a path": (edit("config.json", lambda c: c.update(path="/home/me/x")), "path of this computer"),
     "NaN": (put_nan, "holds NaN"),
     "a truncated file": (truncate, "no whole safetensors"),
@@ -168,6 +170,9 @@ def test_an_index_that_names_a_lost_shard_is_told(folder):
     index = {"weight_map": {name: "model-2.safetensors" for name in tensors}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert any("names lm_head" in p or "where it is not" in p for p in contract.problems_of(folder))
+    for damaged in (None, ["x"]):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": damaged}))
+        assert any("weight_map that is no object" in p for p in contract.problems_of(folder))
 
 
 def test_weights_of_a_byte_each_are_read(folder):
@@ -264,6 +269,7 @@ def test_the_card_says_what_the_files_are(staged):
     pinned = card.pin(text, REPO, TAG)
     assert f'model="{REPO}", revision="{TAG}"' in pinned
     assert "OWNER" not in pinned
+    assert card.pin("OWNER/NAME at REVISION", "you/REVISION-x", "v1") == "you/REVISION-x at v1"
 
 
 def run_of(tmp_path, model, **header):
@@ -400,6 +406,10 @@ def test_results_of_another_model_are_not_shown(tiny_folder, tiny_model, tmp_pat
     del header["parameters"]  # as runs of before have it
     path.with_suffix(".jsonl").write_text(json.dumps({"header": header}) + "\n")
     assert [run.path for run in results.find_results(source, None, 1, tmp_path)] == [path]
+    path = run_of(tmp_path, model, processor="of larger pictures")
+    assert results.find_results(source, None, model.num_parameters(), tmp_path) == []
+    with pytest.raises(ValueError, match="measured with another processor"):
+        results.find_results(source, [path], model.num_parameters())
     (tmp_path / "old.csv").write_text("method,share\nfull,1\n")
     with pytest.raises(ValueError, match="no results of a run"):
         results.find_results(source, [tmp_path / "old.csv"], 0)
@@ -655,6 +665,9 @@ def test_an_allocator_alone_is_put_together_with_its_base(
     assert (data["base_model"], data["base_model_relation"]) == ("me/base", "adapter")
     assert (out / ALLOCATOR).read_bytes() == (tmp_path / "trained.safetensors").read_bytes()
 
+    for load in (type(model), AutoModelForImageTextToText, ARRCOCProcessor):  # of this process, which imports arrcoc
+        with pytest.raises(ValueError, match=r"holds an allocator without its base, .* load me/base"):
+            load.from_pretrained(out)
     push(out, api)
     whole = tmp_path / "whole"
     save = "".join(f"{name}.save_pretrained({str(whole)!r})\n" for name in ("model", "processor"))

@@ -22,6 +22,7 @@ def folder(tmp_path):
 def test_only_named_code_and_data_files_ship(folder):
     (folder / "scratch.py").write_text("x")
     (folder / "notes.md").write_text("x")
+    (folder / "requirements.txt").write_text("peft\n")  # an endpoint's, which its owner adds on the Hub
     (folder / "picture.png").write_text("x")
     (folder / "sub").mkdir()
     (folder / "sub" / "texture.py").write_text("x")

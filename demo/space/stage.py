@@ -4,6 +4,7 @@ python -m demo.space.stage OUT [--model HUB-ID]
 """
 
 import argparse
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"demo.space.stage: {error}", file=sys.stderr)
         return 1
-    print(f"staged the Space in {out}; next: hf upload you/your-space {out} . --repo-type space")
+    print(f"staged the Space in {out}; next: hf upload you/your-space {shlex.quote(str(out))} . --repo-type space")
     return 0
 
 

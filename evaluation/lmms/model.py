@@ -114,12 +114,13 @@ class ARRCOC(lmms):
 
 
 def _log(replies: list[Reply], seconds: float):
-    tokens, cells = sum(reply.visual_tokens for reply in replies), sum(reply.cells for reply in replies)
+    tokens = sum(reply.visual_tokens for reply in replies)
+    shares = [reply.visual_tokens / reply.cells for reply in replies if reply.cells]
     new = sum(reply.new_tokens for reply in replies)
     figures = {
         "total_requests": len(replies),
         "visual_tokens": tokens / max(1, len(replies)),
-        "visual_token_share": tokens / max(1, cells),
+        "visual_token_share": sum(shares) / max(1, len(shares)),
     }
     log_metrics(seconds, new, new / max(seconds, 1e-9), figures)
 

@@ -79,6 +79,12 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
         parser.error(
             "--model, --allocator and --revision can't have any of ,='\"[]{} in them: lmms-eval splits its arguments there"
         )
+    for name in ("model", "allocator", "revision"):
+        named = getattr(options, name)
+        if named is not None and str(table.value_of(str(named))) != str(named):
+            parser.error(
+                f"--{name} {named}: lmms-eval makes the number {table.value_of(str(named))} of it; give it another name"
+            )
     try:
         ratio = table.value_of(options.encode_ratio)
         options.conditions = conditions(options.methods, parse_budgets(options.budgets), options.allocation_mode, ratio)
