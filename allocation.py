@@ -16,7 +16,8 @@ class Allocation:
         positions: (K, 3) long, (t, row, column) of each token on the merged grid, in raster order; in the foveated mode the
             tokens of the coarse view come first.
         grid: (t, h, w) of the merged grid.
-        relevance: (t, h, w) float32, the balanced map that the choice was made on.
+        relevance: (t, h, w) float32, the balanced map. The choice ranks it, with `diversity` above 0 after similar cells suppressed
+            each other; where `everywhere`, within each block of the image.
         scores: the maps "information", "perspective" and "participation" by name, each (t, h, w).
         tensions: "compress_particularize", "exploit_explore" and "focus_diversify" by name, scalar tensors in (-1, 1).
         level: (K,) long, 0 for a fine cell, 1 for a 2 x 2 and 2 for a 4 x 4 pooled cell; n for a token of a coarse view at

@@ -24,10 +24,10 @@ def rank(scores: torch.Tensor) -> torch.Tensor:
 def first_of_each(group: torch.Tensor, order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`order` (N,), indices of cells, with those of one `group` (cells,) side by side and else as it was, and (N,) bool, which are
     the first of theirs."""
-    order = order[torch.sort(group[order], stable=True).indices]
+    grouped = torch.sort(group[order], stable=True)
     first = torch.ones_like(order, dtype=torch.bool)
-    first[1:] = group[order][1:] != group[order][:-1]
-    return order, first
+    first[1:] = grouped.values[1:] != grouped.values[:-1]
+    return order[grouped.indices], first
 
 
 def suppress_similar(relevance: torch.Tensor, features: torch.Tensor, strength: torch.Tensor, budget: int):
@@ -112,7 +112,8 @@ def pool_elsewhere(scores: torch.Tensor, grid: tuple[int, int, int], cell_token:
         cell_token: (N,) long, the token of each cell, -1 for none.
 
     Returns:
-        cell_token with the pooled cells filled in, the cell each new token stands on, and the level of each new token.
+        (N,) cell_token with the pooled cells filled in, and of the C <= `count` new tokens (C,) the cell that each stands on and
+        (C,) its level.
     """
     frames, height, width = grid
     index = torch.arange(len(scores), device=scores.device)

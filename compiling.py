@@ -20,6 +20,6 @@ def with_return_dict(method):
     def tuple_or_not(self, *args, return_dict: bool | None = None, **kwargs):
         output = method(self, *args, **kwargs)
         wanted = self.config.return_dict if return_dict is None else return_dict
-        return output if wanted or isinstance(output, tuple) else output.to_tuple()
+        return output if wanted else output.to_tuple()
 
     return tuple_or_not

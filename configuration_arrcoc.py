@@ -138,7 +138,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
 
     Every field keeps its default when a stock Qwen3-VL config is read, so any stock checkpoint loads. A value of the
     wrong type or outside its limits, and a name that looks like a misspelt dial, is refused both in the constructor and
-    by later assignment.
+    by later assignment; that `scorer_heads` divides `scorer_hidden_size` is asked in the constructor and where a config is read.
 
     Args:
         arrcoc_version (`int`, defaults to 1):

@@ -122,6 +122,12 @@ class DecidingMixin:
         """The layer's decision for each image of `encode`'s output, which depends on no other image.
 
         With `skip_full`, an image that keeps every cell gets `None`, at no cost. `glances` spares looking at the images again.
+
+        Args:
+            counts: tokens of each image, a list of int; the other inputs as `get_image_features` takes them.
+
+        Raises:
+            ValueError: see `get_image_features`.
         """
         asked = self._ask(
             image_grid_thw, torch.tensor(counts), texture_images, query_input_ids, query_attention_mask, 1.0, "select"
@@ -190,8 +196,8 @@ class DecidingMixin:
     def score_maps(
         self, vision, asked: Asked, scored: dict[int, tuple[Glance, torch.Tensor]], device: torch.device
     ) -> dict[int, ScoreMaps]:
-        """The score maps of the images of `scored`, a glance and a question each, together where `_together` says so, in the order
-        in which they were made, which need not be that of their numbers."""
+        """The score maps, (h, w) float32 each, of the images of `scored`, a glance and a question each, together where `_together`
+        says so, in the order in which they were made, which need not be that of their numbers."""
         known: dict[int, ScoreMaps] = {}
         sizes = [len(tokens) for tokens in vision.pooler_output]
         kinds = {n: (asked.grids[n], glance.encoded is None, sizes[n]) for n, (glance, _) in scored.items()}

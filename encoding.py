@@ -178,11 +178,13 @@ def coarse_view(
     factor, rows, columns = found
     merge, patch = visual.spatial_merge_size, visual.patch_size
     frames = visual.config.temporal_patch_size
-    picture = pixel_values.float().view(height, width, merge, merge, -1, frames, patch, patch)
-    picture = picture.permute(5, 4, 0, 2, 6, 1, 3, 7).reshape(frames, -1, height * merge * patch, width * merge * patch)
+    cells = pixel_values.view(height, width, merge, merge, -1, frames, patch, patch)
+    picture = cells[:, :, :, :, :, 0].float().permute(4, 0, 2, 5, 1, 3, 6)  # of an image all frames are alike
+    picture = picture.reshape(1, -1, height * merge * patch, width * merge * patch)
     size = (rows * merge * patch, columns * merge * patch)
     small = F.interpolate(picture, size, mode="bicubic", antialias=True).clamp(picture.amin(), picture.amax())
-    small = small.view(frames, -1, rows, merge, patch, columns, merge, patch).permute(2, 5, 3, 6, 1, 0, 4, 7)
+    small = small.view(1, -1, rows, merge, patch, columns, merge, patch).expand(frames, *[-1] * 7)
+    small = small.permute(2, 5, 3, 6, 1, 0, 4, 7)
     up_to = partial(torch.arange, device=pixel_values.device)
     row, column = up_to(rows), up_to(columns)
     # the cell whose middle lies at, or just above and left of, the middle of what a coarse token covers

@@ -22,6 +22,7 @@ from .scoping import QuestionScope
 from .texture import TEXTURE_CHANNELS, pixel_canvas, texture_array
 
 ScoreMaps = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # in the order of `SCORES`
+_BALANCER_DIALS = ("area_strength", "dilation_strength", "diversity", "coarse_share", "gate_temperature")
 _TAKES_SEVERAL: dict[str, dict[str, type[nn.Module]]] = {
     "look": {"information": InformationScorer},
     "rate": {
@@ -177,15 +178,8 @@ class ARRCOCLayer(nn.Module):
             config.scorer_heads,
             compares_words=False,  # it reads too little for that: dev/LOG.md
         )
-        self.balancer = AdaptiveTensionBalancer(
-            text.hidden_size,
-            weights=_weights(config),
-            area_strength=config.area_strength,
-            dilation_strength=config.dilation_strength,
-            diversity=config.diversity,
-            coarse_share=config.coarse_share,
-            gate_temperature=config.gate_temperature,
-        )
+        dials = {name: getattr(config, name) for name in _BALANCER_DIALS}
+        self.balancer = AdaptiveTensionBalancer(text.hidden_size, weights=_weights(config), **dials)
         self.scope = QuestionScope(text.hidden_size)
         self.allocator = TokenAllocator(config.coverage_floor, config.min_deepstack_levels, num_levels)
         # Without pooled cells the adapter would have no input and its parameters no gradient.
@@ -228,7 +222,7 @@ class ARRCOCLayer(nn.Module):
             )
         self.max_cell_pixels = config.max_cell_pixels
         self.balancer.weights = _weights(config)
-        for name in ("area_strength", "dilation_strength", "diversity", "coarse_share", "gate_temperature"):
+        for name in _BALANCER_DIALS:
             setattr(self.balancer, name, getattr(config, name))
         for name in ("coverage_floor", "min_deepstack_levels"):
             setattr(self.allocator, name, getattr(config, name))

@@ -72,12 +72,8 @@ def cell_contrast(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tenso
     within = within.amax(0)
     mean = F.avg_pool2d(canvas, cell_pixels)
     even = within <= EMPTY_CONTRAST
-    pad = F.pad(torch.cat([mean, even[None].to(mean.dtype)])[None], (1, 1, 1, 1))[0]
-    between = torch.zeros_like(within)
-    for down in (0, 1, 2):
-        for across in (0, 1, 2):
-            near = pad[:, down : down + height, across : across + width]
-            between = torch.maximum(between, (mean - near[:3]).abs().amax(0) * near[3])
+    near = F.unfold(torch.cat([mean, even[None].to(mean.dtype)])[None], 3, padding=1).view(4, 9, height, width)
+    between = ((mean[:, None] - near[:3]).abs().amax(0) * near[3]).amax(0)
     return torch.maximum(within, between)
 
 
@@ -98,7 +94,11 @@ def patch_contrast(patches: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Ten
 
 @uncompiled
 def with_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[int, int]) -> Glance:
-    """`glance` with its `contrast` as "auto" promises it, that of the raw image or of the patches; see `patch_contrast`."""
+    """`glance` with its `contrast` as "auto" promises it, that of the raw image or of the patches; see `patch_contrast`.
+
+    Raises:
+        ValueError: the glance has no canvas any more.
+    """
     if glance.canvas is None:
         raise ValueError("the glance has no canvas any more; pass what ARRCOCLayer.look returns")
     squeezed = cell_contrast(glance.canvas.float(), grid_hw)
@@ -107,7 +107,11 @@ def with_contrast(glance: Glance, patches: torch.Tensor, grid_hw: tuple[int, int
 
 @uncompiled
 def count_inked(glances: Sequence[Glance]) -> list[int]:
-    """How many cells of each image `EMPTY_CONTRAST` does not call empty, read from the device in one go."""
+    """How many cells of each image `EMPTY_CONTRAST` does not call empty, read from the device in one go.
+
+    Raises:
+        ValueError: a glance lacks `contrast`.
+    """
     return torch.stack([_inked(glance).sum() for glance in glances]).tolist() if glances else []
 
 
@@ -137,13 +141,14 @@ def choose_to_encode(
     """
     cells = math.prod(grid)
     if isinstance(encode_ratio, str):  # "auto"
-        told = _inked(glance).flatten()
         count = max(count_inked([glance])[0] if inked is None else inked, budget)
-        scores = torch.where(told, torch.inf, glance.information.flatten())
-        kept = choose_cells(scores, grid, count, 0.0)
-    else:
-        if glance.early is None:
-            raise ValueError("the glance has not seen the question; pass what ARRCOCLayer.rate returns")
-        count = max(math.ceil(encode_ratio * cells - 1e-9), budget)
-        kept = choose_cells(glance.early.detach(), grid, count, coverage_floor, glance.everywhere)
-    return None if count >= cells else kept
+        if count >= cells:
+            return None
+        scores = torch.where(_inked(glance).flatten(), torch.inf, glance.information.flatten())
+        return choose_cells(scores, grid, count, 0.0)
+    if glance.early is None:
+        raise ValueError("the glance has not seen the question; pass what ARRCOCLayer.rate returns")
+    count = max(math.ceil(encode_ratio * cells - 1e-9), budget)
+    if count >= cells:
+        return None
+    return choose_cells(glance.early.detach(), grid, count, coverage_floor, glance.everywhere)

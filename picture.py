@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 from io import BytesIO
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 import numpy as np
@@ -20,6 +20,7 @@ _DEEP_MAXIMUM = 65535
 _WIDE = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 _REDUCING_GAP = 2.0  # PIL first reduces by whole numbers a picture of more than twice this many times the target size
 _ROUNDING = 1e-3  # what resizing may leave beyond 0 and 1
+_SCHEME = re.compile(r"(?:https?|file)://|data:", re.IGNORECASE)
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\s]")
 _SECONDS = 60  # without a byte, after which a server is given up
 MAX_ASPECT = 200  # times as long as wide is what Qwen3-VL's image processors take
@@ -97,18 +98,19 @@ def open_picture(source, data_format: str | None = None, keep_arrays: bool = Fal
 
 
 def _open_text(source: str):
-    if source.startswith(("http://", "https://")):
+    scheme = (_SCHEME.match(source) or [""])[0].lower()
+    if scheme in ("http://", "https://"):
         return _open_file(BytesIO(_fetched(source)), f"the picture at {source}")
-    if source.startswith("file://"):
+    if scheme == "file://":
         return _open_path(url2pathname(urlsplit(source).path))
     # A path has at most 255 characters between two slashes, and mostly a dot, which base64 has not; short texts may be either.
     longest = max(map(len, source.split("/")))
     path = len(source) <= 255 or (longest <= 255 and _NO_BASE64.search(source) is not None)
-    if not source.startswith("data:") and (os.path.isfile(source) or (path and not _is_base64_picture(source))):
+    if scheme != "data:" and (os.path.isfile(source) or (path and not _is_base64_picture(source))):
         return _open_path(source)
     name = f"the base64 text {source[:20]}..."
     try:
-        text = source.partition(",")[2] if source.startswith("data:") else source
+        text = unquote(source.partition(",")[2]) if scheme == "data:" else source
         content = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{name} can't be decoded ({error}); pass a path, a URL or the base64 of an image") from error

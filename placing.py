@@ -57,10 +57,10 @@ class PlacingMixin:
         mm_token_type_ids=None,
         cache=None,
     ):
-        """Qwen3-VL's, but what follows a cache is placed by the cache's own prompt, not by whichever prompt ran last.
+        """Qwen3-VL's (3, batch, length) positions, `None` where each token has the position of its column; but what follows a
+        cache is placed by the cache's own prompt, not by whichever prompt ran last.
 
-        As with stock, `rope_deltas` is then (batch, 1) of this prompt, or `None` where its tokens have no other positions than
-        their columns.
+        As with stock, the model's `rope_deltas` is then (batch, 1) of this prompt, or `None` in the same case.
         """
         cache = past_key_values if cache is None else cache
         rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)

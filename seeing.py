@@ -64,6 +64,13 @@ class SeeingMixin(DecidingMixin):
             image_token_counts: (images,) tokens to keep of each image; `None` keeps all.
             encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them; `None` for the config's.
             encoded_images: from `encode_images()`, in place of the vision tower.
+
+        Returns:
+            The vision tower's output with `pooler_output`, (K, C) per image, and `deepstack_features`, a list of levels, each
+            (K, C) per image, the last one the offsets.
+
+        Raises:
+            ValueError: an input is missing or of another image, a count does not fit its image, or a dial is not allowed.
         """
         pixel_values = as_patches(pixel_values)
         asked, encoded_images = self._ask_encoded(

@@ -37,7 +37,8 @@ def pixel_canvas(image: torch.Tensor, grid_hw: tuple[int, int], *, max_cell_pixe
 
     `image` is (3, S, S) uint8, the picture squeezed or stretched into a square, or (n, 3, S, S). Returns (3, h * p, w * p), or n of
     them, float32 in [0, 1] with p = S // max(h, w), held between 4 and `max_cell_pixels`; p depends on the grid and S alone.
-    Resampling is bilinear with antialiasing. Raises ValueError on any other shape or dtype, or an empty grid.
+    Resampling is bilinear with antialiasing. Raises ValueError on any other shape or dtype, an empty grid, or a `max_cell_pixels`
+    below 4.
     """
     if image.ndim not in (3, 4) or image.shape[-3] != 3 or image.shape[-2] != image.shape[-1] or image.shape[-1] == 0:
         raise ValueError(

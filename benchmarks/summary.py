@@ -94,8 +94,8 @@ def table(condition: dict, summary: dict[str, dict]) -> str:
         ("  of that, %", "share_of_allowed_speed_up", 100),
     ):
         rows.append([label, *(_cell(figures[name], scale) for figures in summary.values())])
-    header = [" ".join(f"{name}={value}" for name, value in condition.items()), "", ["", *summary]]
-    return "\n".join([*header[:2], *_aligned([header[2], *rows])])
+    title = " ".join(f"{name}={value}" for name, value in condition.items())
+    return "\n".join([title, "", *_aligned([["", *summary], *rows])])
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

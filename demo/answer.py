@@ -100,6 +100,7 @@ def measure(pipe, image, question, budget, max_new_tokens) -> Answer:
         processor_kwargs={"token_budget": budget},
         max_new_tokens=max_new_tokens,
         return_full_text=False,
+        generate_kwargs={"do_sample": False},  # what is compared is the budget, not a draw
     )
     return Answer(reply[0]["generated_text"], int(inputs["image_token_counts"].sum()), seconds[1:], held)
 

@@ -24,8 +24,9 @@ from arrcoc.encoded import EncodedImages
 from benchmarks.counts import PeakMemory, cache_bytes
 from demo.asking import Asking
 from demo.views import Seen
-from evaluation.baselines.interface import grid_of, prompt
+from evaluation.baselines.interface import full_prompt, grid_of, prompt
 from evaluation.baselines.resize import resize
+from evaluation.stock import stock_processor_of
 
 METHODS = {"full": "All tokens", "smaller": "Smaller image", "arrcoc": "ARR-COC"}
 GENERATION = "generation"  # name of the thread that an answer comes from
@@ -125,6 +126,7 @@ class Instrument:
 
     def __init__(self, model, processor, hold: bool = True):
         self.model, self.processor, self.hold = model, processor, hold
+        self.stock = stock_processor_of(processor)  # what the other two would be prepared by
 
     @classmethod
     def load(cls, model: str, device: str | None = None, hold: bool = True) -> "Instrument":
@@ -155,8 +157,8 @@ class Instrument:
         count, (rows, columns) = int(inputs["image_token_counts"][0]), self.grid(asking.image)
         so_far = Comparison(count, rows * columns, self._note(asking, rows * columns))
         prepared = {
-            "full": lambda: self._stock(self._inputs(asking, "full")),
-            "smaller": lambda: self._stock(resize(self.model, self.processor, [asking], [count]).inputs),
+            "full": lambda: self._stock(full_prompt(self.stock, [asking]).to(self.model.device)),
+            "smaller": lambda: self._stock(resize(self.model, self.stock, [asking], [count]).inputs),
             "arrcoc": partial(self._chosen, asking, held),
         }
         for name in METHODS:

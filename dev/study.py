@@ -4,9 +4,10 @@
     python -m dev.study parts --model checkpoints/arrcoc-small --out runs/parts.csv
 
 A signal that runs the language model in every step takes `--language-steps` of them, the others `--steps` on pages that are
-encoded once for all runs (by the first, whose seconds count it). All are measured on the same held-out pages of the drawn world,
-which are not those of the reported results: evidence recall and exact match at 10% and 25% of the tokens. A run that stands in the
-file already is left out, so a stopped study goes on; a file with rows of another model or other options is refused.
+encoded once for all runs (by the first, whose seconds count it). All are measured on the same held-out pages, of the drawn
+world none that stands in the reported results (real tables are too few for that): evidence recall and exact match at 10% and
+25% of the tokens. A run that stands in the file already is left out, so a stopped study goes on; a file with rows of another
+model or other options is refused.
 """
 
 import argparse

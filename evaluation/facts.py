@@ -123,7 +123,8 @@ def group_of(example, picture: str) -> str:
     Args:
         picture: fingerprint of the example's picture.
     """
-    task = getattr(example.picture, "task", None)  # of a page drawn from a table: its header and all its rows
+    drawn = getattr(example.picture, "picture", example.picture)  # what a worn page is made of
+    task = getattr(drawn, "task", None)  # of a page drawn from a table: its header and all its rows
     if task is None:
         return picture
     return hashlib.sha256(repr((task.header, task.rows)).encode()).hexdigest()[:16]

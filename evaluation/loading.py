@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from evaluation import baselines
+from evaluation.bootstrap import RESAMPLES
 from evaluation.budgets import parse_budgets
 from evaluation.dials import parse_dials
 from training.data import load_examples, split_read
@@ -55,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser, methods: str, budgets: str):
         help="weights of the learned baselines: DIR/NAME.safetensors or, as training.train_allocator --out DIR/NAME writes them, "
         "DIR/NAME/NAME.safetensors",
     )
-    add("--resamples", type=count, default=2000, help="of the bootstrap (default: %(default)s)")
+    add("--resamples", type=count, default=RESAMPLES, help="of the bootstrap (default: %(default)s)")
 
 
 def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace):

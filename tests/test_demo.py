@@ -21,8 +21,27 @@ def picture(tmp_path):
     return path
 
 
+def greedy(pipeline):
+    """`pipeline`, whose checkpoint asks for samples, and none is drawn."""
+
+    def made(*args, **kwargs):
+        pipe = pipeline(*args, **kwargs)
+        pipe.model.generation_config.do_sample = True
+        generate = pipe.model.generate
+
+        def checked(*given, **options):
+            assert options["do_sample"] is False
+            return generate(*given, **options)
+
+        pipe.model.generate = checked
+        return pipe
+
+    return made
+
+
 def test_demo_answers_at_both_budgets_and_writes_the_overlay(picture, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(answer, "PREFILLS", 1)
+    monkeypatch.setattr(answer, "pipeline", greedy(answer.pipeline))
     out = tmp_path / "new" / "overlay.png"
     options = [
         "--image",

@@ -161,11 +161,14 @@ def test_lost_is_evidence_or_the_answer(tiny_model, make_processor):
     lost = {}
 
     def keep(logit, even, chosen):
+        assert logit.dtype == torch.float32, "as the layer asks it, also under --bf16"
         lost.update(even=even, chosen=chosen)
         return logit.sum()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scope, "scope_loss", keep)
+        with torch.autocast("cpu", torch.bfloat16):
+            scope.scope_learned(model, batch)
         scope.scope_learned(model, batch)
     for number, example in enumerate(examples):
         for name in ("even", "chosen"):

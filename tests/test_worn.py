@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from evaluation.facts import group_of
 from tests.small_archive import archive_files, tar_of
 from training.data import DataError, Example, load_examples
 from training.data.examples import by_picture
@@ -76,6 +77,10 @@ def test_drawn_pages_of_every_kind_take_it(tmp_path):
         plain, worn = (load_examples(spec + more, "held_out", 3, 12) for more in ("", "&worn=100"))
         assert [one.question for one in worn] == [one.question for one in plain]
         assert all(isinstance(one.picture, Worn) for one in worn)
+        if spec.startswith("wikitables"):  # two questions to a table are no two sources
+            sources = [[group_of(one, one.name) for one in read] for read in (plain, worn)]
+            assert sources[0] == sources[1]
+            assert len(set(sources[0])) < len(plain)
     with pytest.raises(DataError, match="worn=101 is no percentage"):
         load_examples("world?worn=101")
 

@@ -2,7 +2,6 @@
 
 import copy
 import importlib
-import re
 from contextlib import contextmanager
 
 import torch
@@ -49,7 +48,7 @@ def _add_lora(learner, chosen, rank: int):
     except ImportError as error:
         raise ImportError("LoRA needs PEFT, which is not installed; run: pip install 'peft>=0.18'") from error
     numbers = "|".join(map(str, chosen))
-    target = re.compile(rf".*language_model\.layers\.({numbers})\.(self_attn|mlp)\.\w+_proj").pattern
+    target = rf".*language_model\.layers\.({numbers})\.(self_attn|mlp)\.\w+_proj"
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=target)
     trained = [parameter for parameter in learner.scorer.parameters() if parameter.requires_grad]
     wrapped = peft.get_peft_model(learner.model, config)

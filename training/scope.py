@@ -24,7 +24,9 @@ def scope_learned(model, batch) -> torch.Tensor:
             for everywhere in (True, False)
         )
         query = model.get_input_embeddings()(batch["query_input_ids"])
-    return scope_loss(model.model.arrcoc.scope(query, batch["query_attention_mask"].bool()), even, chosen)
+    with torch.autocast(query.device.type, enabled=False):  # as the layer asks it
+        logits = model.model.arrcoc.scope(query, batch["query_attention_mask"].bool())
+    return scope_loss(logits, even, chosen)
 
 
 def _spent(image: Scored, everywhere: bool) -> ARRCOCOutput:

@@ -149,6 +149,10 @@ def answer_logits(
     return model.lm_head(hidden[:, :-1][labelled]), labels[labelled], tokens
 
 
+def _autocast(model, dtype: torch.dtype):
+    return torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32)
+
+
 def visual_tokens(model: Qwen3VLForConditionalGeneration, batch: Batch) -> torch.Tensor:
     """The merged visual tokens (batch * cells, hidden) of a batch's pages."""
     pixels = patches(batch.images.to(model.device))
@@ -157,13 +161,13 @@ def visual_tokens(model: Qwen3VLForConditionalGeneration, batch: Batch) -> torch
 
 def letter_loss(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> torch.Tensor:
     """The glyph loss alone, without the language model."""
-    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+    with _autocast(model, dtype):
         return glyph_head.loss(visual_tokens(model, batch), batch.glyphs.to(model.device))
 
 
 def letters_read(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> float:
     """Share of a batch's characters that the glyph head names in the right slot."""
-    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+    with _autocast(model, dtype):
         named = glyph_head(visual_tokens(model, batch)).argmax(-1)
     glyphs = batch.glyphs.to(model.device)
     return (named == glyphs)[glyphs > 0].float().mean().item()
@@ -199,7 +203,7 @@ def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> di
     """The language-model loss and the auxiliary losses of a batch, under autocast to `dtype`: "pointers", "asked" on pages of
     the world, and "glyphs" and "keys", which take these, where the vision tower learns."""
     found, tower_learns = {}, next(model.model.visual.parameters()).requires_grad
-    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+    with _autocast(model, dtype):
         logits, labels, tokens = answer_logits(model, batch)
         if tower_learns:
             found["glyphs"] = glyph_head.loss(tokens, batch.glyphs.to(model.device))
@@ -214,7 +218,7 @@ def losses(model, glyph_head: GlyphHead, batch: Batch, dtype: torch.dtype) -> di
 def exact_matches(model, batch: Batch, dtype: torch.dtype) -> torch.Tensor:
     """(batch,) bool: whether every token of a page's labelled answers has the highest logit, which is when greedy decoding
     gives exactly those answers."""
-    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+    with _autocast(model, dtype):
         logits, labels, _ = answer_logits(model, batch)
     wrong = (logits.argmax(-1) != labels).long()
     rows = (batch.labels[:, 1:] != IGNORED).nonzero()[:, 0].to(wrong.device)

@@ -21,7 +21,7 @@ from training.data.table_archive import Table, read_archive
 from training.data.table_lookups import words_of
 from training.data.table_style import TableStyle, covers, pick_style, vary
 from training.data.tables import TableOptions
-from training.world.canvas import CELL
+from training.world.canvas import CELL, scaled
 from training.world.layout import SPLITS, stable_hash
 
 _SIZES = (10, 14)  # of fonts, pixels per em
@@ -148,12 +148,5 @@ def _boxes(drawing: _Drawing, page: Page, texts: Sequence[Text]) -> tuple[Box, .
         if box is None or not covers(page.style.font, text.text):
             return None
         across, down = width / page.width, height / page.height
-        found.append(
-            (
-                int(box[0] * across),
-                int(box[1] * down),
-                min(width, -int(-box[2] * across // 1)),
-                min(height, -int(-box[3] * down // 1)),
-            )
-        )
+        found.append(scaled(box, across, down, (width, height)))
     return tuple(found)

@@ -184,30 +184,12 @@ def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Example
 
 
 def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool) -> Examples:
-    _only(
-        options,
-        (
-            "page",
-            "questions",
-            "lookups",
-            "together",
-            "find",
-            "reason",
-            "varied",
-            "reworded",
-            "crop",
-            "max_rows",
-            "max_columns",
-            *_PERCENTS,
-        ),
-    )
-    counts = ("lookups", "together", "find", "reason", "max_rows", "max_columns")
+    counts, flags = ("lookups", "together", "find", "reason", "max_rows", "max_columns"), ("crop", "varied", "reworded")
+    _only(options, ("page", "questions", *counts, *flags, *_PERCENTS))
     chosen = {name: _number(name, options[name]) for name in counts if name in options}
+    chosen |= {name: _flag(name, options[name]) for name in flags if name in options}
     if "page" in options:
         chosen["page_cells"] = _pair("page", options["page"])
-    for name in ("crop", "varied", "reworded"):
-        if name in options:
-            chosen[name] = _flag(name, options[name])
     questions = options.get("questions", "both")
     found = load_tables(place, split, seed, questions, TableOptions(**chosen), limit, skip_bad)
     return _with_percents(found, split, options)

@@ -1,6 +1,5 @@
 """A part of a table drawn as a page: which rows and columns fit, where they stand, and where each cell's ink is."""
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from random import Random
@@ -9,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from training.data.examples import Box
 from training.data.table_style import TableStyle, shortened, width_of, wrap
-from training.world.canvas import CELL
+from training.world.canvas import CELL, scaled
 
 TableCell = tuple[int, int]  # (row, column) of a table, rows counted from 0 below the header, which is row -1
 
@@ -240,14 +239,9 @@ def _stretched(style: TableStyle, image: Image.Image, boxes: dict[TableCell, tup
         max(1, round(side * scale / CELL)) * CELL for side, scale in zip(image.size, style.stretch[::-1], strict=True)
     ]
     across, down = sides[0] / image.width, sides[1] / image.height
-    scaled = {
-        cell: tuple(
-            (int(left * across), int(top * down), math.ceil(right * across), math.ceil(bottom * down))
-            for left, top, right, bottom in found
-        )
-        for cell, found in boxes.items()
-    }
-    return image.resize(tuple(sides), Image.Resampling.BICUBIC), scaled
+    size = sides[0], sides[1]
+    stretched = {cell: tuple(scaled(box, across, down, size) for box in found) for cell, found in boxes.items()}
+    return image.resize(size, Image.Resampling.BICUBIC), stretched
 
 
 def _placed(style: TableStyle, font, lines, corner: tuple[int, int], width: int):

@@ -1,5 +1,6 @@
 """A page under construction: what is drawn where, which places are taken, and where each character stands."""
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
@@ -15,6 +16,20 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels, right and
 Point = tuple[float, float]  # x, y in pixels
 Glyph = tuple[str, float, float]  # a character and its centre (x, y) in pixels
 Colour = tuple[int, int, int]
+
+
+def scaled(box: Box, across: float, down: float, size: tuple[int, int]) -> Box:
+    """The box on a page of `size` (width, height) that was drawn `across` and `down` times as large: outwards, so that it loses no
+    ink."""
+    left, top, right, bottom = box
+    return (
+        int(left * across), int(top * down), min(size[0], math.ceil(right * across)), min(size[1], math.ceil(bottom * down))
+    )  # fmt: skip
+
+
+def inner(box: Box) -> Box:
+    """The box as PIL draws it, which takes in its last row and column."""
+    return box[0], box[1], box[2] - 1, box[3] - 1
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from training.world import words
-from training.world.canvas import SMALLEST, Box, Canvas, Thing, Written, text_width
+from training.world.canvas import SMALLEST, Box, Canvas, Thing, Written, inner, text_width
 from training.world.layout import SPLITS, ChartLayout, value_split
 from training.world.question import Question, found, written
 from training.world.styles import Style
@@ -87,11 +87,10 @@ def _fits(chart: _Chart, layout: ChartLayout) -> bool:
 
 
 def _draw_bar(canvas: Canvas, layout: ChartLayout, box: Box, fill: str, label: str) -> None:
-    inner = (box[0], box[1], box[2] - 1, box[3] - 1)
     if layout.bars == "outlined":
-        canvas.draw.rectangle(inner, fill=canvas.mixed(0.15), outline=words.COLOURS[fill], width=2)
+        canvas.draw.rectangle(inner(box), fill=canvas.mixed(0.15), outline=words.COLOURS[fill], width=2)
     else:
-        canvas.draw.rectangle(inner, fill=words.COLOURS[fill])
+        canvas.draw.rectangle(inner(box), fill=words.COLOURS[fill])
     canvas.things.append(Thing(box, (label,)))
 
 

@@ -4,7 +4,7 @@ from random import Random
 
 from PIL import Image
 
-from training.world.canvas import Box, Canvas, Colour, text_width
+from training.world.canvas import Box, Canvas, Colour, inner, text_width
 from training.world.layout import pick_value
 
 NOISES = ("noise", "blocks", "checker", "stripes")
@@ -23,7 +23,7 @@ def draw_clutter(canvas: Canvas, random: Random, count: int) -> None:
             continue
         canvas.taken.append(box)
         if kind == "rule":
-            canvas.draw.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), fill=_grey(random))
+            canvas.draw.rectangle(inner(box), fill=_grey(random))
         elif kind == "noise":
             _noise(canvas, random, box, "noise")
         else:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from training.world import words
-from training.world.canvas import Box, Canvas, Colour, Thing, Written, text_width
+from training.world.canvas import Box, Canvas, Colour, Thing, Written, inner, text_width
 
 _WHITE, _BLACK = (255, 255, 255), (0, 0, 0)
 
@@ -36,7 +36,7 @@ def draw_signs(canvas: Canvas, random: Random, count: int, fonts: tuple[str, ...
         box = canvas.find_place(random, width, height, margin=3)
         if box is None:
             continue
-        canvas.draw.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), fill=words.COLOURS[colour])
+        canvas.draw.rectangle(inner(box), fill=words.COLOURS[colour])
         place = canvas.write(text, box[0] + 6, box[3] - 4 - round(size * 0.3), font, size, _WHITE)
         canvas.things.append(Thing(box, (colour,)))
         canvas.taken.append(box)
@@ -68,7 +68,7 @@ def draw_shapes(
 
 
 def _draw_shape(canvas: Canvas, kind: str, box: Box, fill: Colour, edge: Colour | None) -> None:
-    left, top, right, bottom = box[0], box[1], box[2] - 1, box[3] - 1
+    left, top, right, bottom = inner(box)
     middle, centre, third = (left + right) // 2, (top + bottom) // 2, (right - left) // 3
     if kind == "circle":
         canvas.draw.ellipse((left, top, right, bottom), fill=fill, outline=edge)

@@ -15,7 +15,7 @@ from training.world.adversarial import (
     draw_small_print,
 )
 from training.world.asking import ask_absent, ask_counts, ask_fields, ask_gist, ask_shapes, ask_signs
-from training.world.canvas import CELL, SMALLEST, Box, Canvas, Colour, Glyph, Point, Thing
+from training.world.canvas import CELL, SMALLEST, Box, Canvas, Colour, Glyph, Point, Thing, scaled
 from training.world.charts import draw_chart
 from training.world.clutter import draw_clutter
 from training.world.fields import draw_fields
@@ -203,11 +203,7 @@ def _scaled(page: Page, shown: tuple[int, int]) -> Page:
     image = page.image.resize((shown[1] * CELL, shown[0] * CELL), Image.Resampling.BICUBIC)
 
     def box_of(box: Box) -> Box:
-        # outwards, so that a box never loses ink
-        return (
-            int(box[0] * across), int(box[1] * down),
-            min(image.width, int(-(-box[2] * across // 1))), min(image.height, int(-(-box[3] * down // 1))),
-        )  # fmt: skip
+        return scaled(box, across, down, image.size)
 
     def point_of(point: Point) -> Point:
         return (point[0] * across, point[1] * down)
