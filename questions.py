@@ -178,7 +178,8 @@ def _without_instruction(question: str) -> str:
         line = question.rfind("\n", 0, end) + 1
         if mark >= end:
             mark = max(question.rfind(sign, 0, end) for sign in ENDS) + 1
-            mark = min(end, BEHIND.match(question, mark).end()) if mark else 0
+            closed = BEHIND.match(question, mark)
+            mark = min(end, closed.end()) if mark and closed else 0
         for start in sorted({line, mark} - {0}, reverse=True):  # two texts of a chat may stand without a space between
             asked = start
             while asked and question[asked - 1].isspace():
