@@ -150,7 +150,7 @@ _BRACKETS = ("( )", "[ ]")
 _QUOTES = ("\u201c \u201d", "\u201e \u201c", "\u00ab \u00bb", "\u300c \u300d", "\u300e \u300f")
 # By these a short text says more than the name of what it asks for: a verb before it ("List all", but "Price list").
 SAYS_MORE = re.compile(
-    r"\d|['\u2019]|\b(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|will|would|has|have|had|"
+    r"\d|['\u2019]|\b(?:whats?|which|whos?|whom|whose|when|wheres?|why|hows?|is|are|was|were|do|does|did|can|could|will|would|has|have|had|"
     r"yes|of|by|for|in|on|at|from|to|with|and|or|the|it|this|that)\b|"
     r"\A(?:(?:please|now|just|kindly|briefly|carefully|fully|quickly|thoroughly)\s+)?"
     r"(?:tell|give|show|find|list|read|count|describe|look|transcribe|translate|summari[sz]e|explain|extract|identify|compare|"

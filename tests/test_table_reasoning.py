@@ -8,11 +8,11 @@ import pytest
 import training.data.table_reasoning as made
 from tests.small_archive import archive_files, as_csv, tar_of
 from training.allocator_batches import MixedSource
+from training.allocator_data import make_source
 from training.data import DataError, load_examples
 from training.data.table_page import Task
 from training.data.table_reasoning import reasoned
 from training.data.tables import REASON
-from training.train_allocator import make_source
 
 HEADER = ("Pos", "Name", "Team", "Points")
 BODY = (

@@ -20,7 +20,7 @@ from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.checkpoint import RESTORER, STAGE_1
 from publishing import staging
 from training import allocator as files
-from training import allocator_trainer, average, train_allocator
+from training import allocator_data, allocator_trainer, average, train_allocator
 from training.adapt import adapt, merged
 from training.allocator import load_allocator, read_tensors, save_allocator, write_tensors
 from training.allocator_batches import PictureSource, repeated_pages
@@ -234,11 +234,11 @@ def test_encoding_ahead_takes_each_picture_once_and_steps_of_so_many_questions(t
     (asked / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     seen = {}
 
-    def spied(name):
-        plain = getattr(train_allocator, name)
-        monkeypatch.setattr(train_allocator, name, lambda *args, **more: seen.setdefault(name, plain(*args, **more)))
+    def spied(name, where=train_allocator):
+        plain = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *args, **more: seen.setdefault(name, plain(*args, **more)))
 
-    spied("encode_ahead")
+    spied("encode_ahead", allocator_data)
     spied("training_arguments")
     options = ["--ahead", 50, "--questions", 2, "--batch-size", 4, "--signals", "evidence,distill_unmarked"]
     train(tmp_path / "out", "--data", asked, *options)
@@ -411,7 +411,7 @@ def test_a_run_is_not_resumed_from_another_allocator(train, base, tmp_path):
 @pytest.mark.parametrize("scorer", ["arrcoc", "query_blind"])
 def test_each_of_several_processes_encodes_its_own_pages(scorer, train, tmp_path, monkeypatch):
     """The second of two, with the other one left out: what it encodes, and that it goes over all of that."""
-    asked, trainers, encode, trainer = [], [], train_allocator.encode_ahead, train_allocator.AllocatorTrainer
+    asked, trainers, encode, trainer = [], [], allocator_data.encode_ahead, train_allocator.AllocatorTrainer
 
     def encoded(model, collator, source, pages, *arguments, **options):
         asked.append((pages, options["blind"]))
@@ -422,7 +422,7 @@ def test_each_of_several_processes_encodes_its_own_pages(scorer, train, tmp_path
             super().__init__(*arguments)
             trainers.append(self)
 
-    monkeypatch.setattr(train_allocator, "encode_ahead", encoded)
+    monkeypatch.setattr(allocator_data, "encode_ahead", encoded)
     monkeypatch.setattr(train_allocator, "AllocatorTrainer", Kept)
     monkeypatch.setattr(TrainingArguments, "process_index", property(lambda arguments: 1))
     monkeypatch.setattr(TrainingArguments, "world_size", property(lambda arguments: 2))
@@ -438,7 +438,7 @@ def test_the_fingerprint_of_data_is_of_their_pages_texts_and_boxes_in_order():
     first, second = (Example(f"{name}.png", "what?", ("42",), name=name) for name in "ab")
 
     def found(*examples):
-        return train_allocator.fingerprints(PictureSource(examples))[0]
+        return allocator_data.fingerprints(PictureSource(examples))[0]
 
     others = {
         "picture": "c.png", "question": "who?", "answers": ("42", "43"), "evidence": ((0, 0, 1, 1),), "name": "c",
@@ -677,7 +677,7 @@ def test_phase_2_needs_a_signal_that_reaches_the_language_model(capsys):
 )
 def test_grids_that_a_kind_is_too_large_for_are_refused_before_training(spec):
     with pytest.raises(ValueError, match="too small to write on"):
-        train_allocator.make_source([spec], seed=0, limit=None, skip_bad=False)
+        allocator_data.make_source([spec], seed=0, limit=None, skip_bad=False)
 
 
 def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, capsys):
@@ -966,7 +966,7 @@ def test_a_sharded_model_is_refused_before_training(monkeypatch, capsys):
 
 
 def test_the_world_is_a_source_and_mixes_with_others(pages):
-    source = train_allocator.make_source(["world:one_field?grids=8x8", str(pages)], seed=0, limit=None, skip_bad=False)
+    source = allocator_data.make_source(["world:one_field?grids=8x8", str(pages)], seed=0, limit=None, skip_bad=False)
     drawn, read = source.example(0), source.example(1)
     assert drawn.image.size == (128, 128)
     assert read.question.startswith("number")
@@ -976,11 +976,11 @@ def test_the_world_is_a_source_and_mixes_with_others(pages):
 
 def test_pages_that_come_again_ahead_are_told(pages, capsys):
     options = train_allocator.parse(["--data", "world?grids=8x8", str(pages), "--ahead", "9"])
-    source = train_allocator.make_source(options.data, seed=0, limit=None, skip_bad=False)
+    source = allocator_data.make_source(options.data, seed=0, limit=None, skip_bad=False)
     assert repeated_pages(source, 7) == []
     assert repeated_pages(source, 9) == [(1, 4, 3)]
-    assert train_allocator._pages_ahead(source, options) == 9
+    assert allocator_data._pages_ahead(source, options) == 9
     told = f"--ahead 9: 4 pages are of --data {pages}, which has 3; they come again, up to 2 times each\n"
     assert capsys.readouterr().err == told
-    assert train_allocator._pages_ahead(source.sources[1], options) == 3
+    assert allocator_data._pages_ahead(source.sources[1], options) == 3
     assert "has 3 pages with up to --questions 4 each, which are encoded once" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from transformers.utils import is_torchvision_available
 
 from training import steps, train_base
+from training.allocator_data import make_source
 from training.base_model import HEADS, VOCABULARY, build_model, export
 from training.batches import (
     GLYPHS,
@@ -36,7 +37,6 @@ from training.curriculum import STAGES
 from training.speed import POINTER_LAYERS, one_grid, speed_up
 from training.steps import WEIGHTS, _positions, exact_matches
 from training.tokenizer import SPECIAL_TOKENS, build_tokenizer
-from training.train_allocator import make_source
 from training.world import KINDS, Question, Style, layout_split, layouts, make_page, named_boxes, value_split, words
 from training.world.__main__ import write
 from training.world.asking import ask_absent
