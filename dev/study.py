@@ -28,7 +28,7 @@ from arrcoc import ARRCOCQwen3VLForConditionalGeneration, balancing, matching, p
 from arrcoc.participating import ParticipatoryScorer
 from evaluation import run
 from evaluation.records import model_fingerprint
-from training import train_allocator
+from training import allocator_data, train_allocator
 from training.ahead import encode_ahead
 from training.signals import needs, parse_signals
 
@@ -119,7 +119,7 @@ def _encoded_once():
             )
         return _PAGES[key]
 
-    with mock.patch.object(train_allocator, "encode_ahead", encoded):
+    with mock.patch.object(allocator_data, "encode_ahead", encoded):
         yield
 
 
