@@ -65,7 +65,7 @@ TELLS = re.compile(
     re.IGNORECASE,
 )
 # Lines behind the last question that say what is asked for, one each.
-LISTED_LINES = re.compile(r"(?:\n[ \t]*(?:[-*\u2022][ \t]*)?\w[^\n.?!]{0,40}){2,}\s*\Z")
+LISTED_LINES = re.compile(r"(?:\n[ \t]*(?:[-*\u2022][ \t]*)?\w[^\n.?!]{0,40}){2,40}\s*\Z")
 # What closes a question and is none of what follows it: marks around it, and between it and the next.
 BEHIND = re.compile("[!.\u2026]*[*_\"'\u201d\u2019)\\]\u00bb]*(?:\\s*</\\w+>)?(?:\\s*[-\u2013\u2014])?")
 # A turn of these words alone goes on about what was asked before: "Are you sure?", "Try again."
@@ -86,7 +86,7 @@ OPTION = re.compile(
 )
 # The line behind them that asks for one.
 CLOSING = re.compile(
-    r"\n\s*(?:the (?:best|correct|right) (?:answer|option|choice) is|(?:your |final )?(?:choice|answer|option|response|output)|"
+    r"\n[ \t]*(?:the (?:best|correct|right) (?:answer|option|choice) is|(?:your |final )?(?:choice|answer|option|response|output)|"
     r"which (?:letter|one)(?: is (?:correct|right))?|pick the right one)\s*[:?.]?\s*\Z",
     re.IGNORECASE,
 )
