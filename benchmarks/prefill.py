@@ -90,7 +90,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
     options = parser.parse_args(arguments)
     if min(options.pixels) < SMALLEST:
         parser.error(
-            f"--pixels {min(options.pixels)} is below {SMALLEST}, the side of one visual token; pass at least that"
+            f"--pixels {min(options.pixels)} is below {SMALLEST}, the side of a visual token of the published geometries; pass that"
         )
     if options.seed < 0:
         parser.error(f"--seed {options.seed}: pass a whole number from 0 on")

@@ -197,6 +197,7 @@ BAD = {
     "absolute path": (_without(file_name="/etc/a.png"), "leaves the folder"),
     "no path": (_without(file_name=7), "file_name is 7"),
     "box outside": (_without(evidence=[[1, 2, 41, 8]]), "leaves the picture of 40 x 30 pixels"),
+    "box beside": (_without(evidence=[[40, 2, 40.0001, 8]]), "leaves the picture of 40 x 30 pixels"),
     "negative box": (_without(evidence=[[-1, 2, 4, 8]]), "leaves the picture"),
     "inverted box": (_without(evidence=[[9, 2, 1, 8]]), "left < right and top < bottom"),
     "flat box": (_without(evidence=[9, 2, 11, 2]), "has no area"),

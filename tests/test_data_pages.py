@@ -119,6 +119,12 @@ def test_what_can_not_be_read_is_left_out(folder):
     assert pages.left_out == 3
     with pytest.raises(DataError, match=f"1 to {MOST_LETTERS} ASCII"):
         load_pages([folder(row("b.png", evidence=[]), name="none")], 0)
+    damaged = folder(row("a.png"), row("e.png"), name="damaged")
+    (Path(damaged) / "train" / "e.png").unlink()
+    with pytest.raises(DataError, match="--skip-bad"):
+        load_pages([damaged], 0)
+    assert train_base.parse([*SMOKE, "--begin", "x", "--data", damaged, "--skip-bad", "--out", "y"]).skip_bad
+    assert sum(len(same) for same in load_pages([damaged], 0, skip_bad=True).grids.values()) == 1
 
 
 def test_questions_of_a_page_are_one_conversation_and_some_have_how_to_answer_behind_them(folder):

@@ -1,5 +1,6 @@
 """The tools around training: what they refuse is refused in one message, and nothing that they did not write is lost."""
 
+import copy
 import json
 import os
 import shutil
@@ -13,8 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from arrcoc.knowing import InformationScorer
 from training import average, base_options, evaluate_base, parallel, train_allocator, train_base
-from training.allocator import read_tensors, save_allocator, write_tensors
+from training.allocator import load_allocator, read_tensors, save_allocator, write_tensors
+from training.allocator_trainer import AllocatorTrainer
 from training.base_model import HEADS
 from training.export import main as export
 from training.world.__main__ import main as world
@@ -311,3 +314,24 @@ def test_make_hands_over_what_it_is_given_letter_by_letter(make):
     start = given.index("--data")
     assert given[start + 1 : start + 4] == ["wikitables:X?page=12x16&together=8", "world", "--ahead"]
     assert given[given.index("--model") + 1] == "a&b"
+
+
+class _Weighed(InformationScorer):
+    """A scorer of one's own, with a tensor that is no parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("channels", torch.tensor([0.6, 0.2, 0.2]))
+
+
+def test_a_scorer_of_ones_own_is_saved_and_stays(tiny_model, tmp_path):
+    model = copy.deepcopy(tiny_model())
+    model.model.arrcoc.information = _Weighed()
+    model.model.arrcoc.information.channels += 1
+    trainer = SimpleNamespace(learner=SimpleNamespace(scorer=model.model.arrcoc))
+    own = AllocatorTrainer.scorer_tensors(trainer)
+    save_allocator(model, tmp_path / "own.safetensors", tensors=own)
+    model.model.arrcoc.information = _Weighed()
+    load_allocator(model, tmp_path / "own.safetensors")
+    assert isinstance(model.model.arrcoc.information, _Weighed)
+    assert torch.allclose(model.model.arrcoc.information.channels, torch.tensor([1.6, 1.2, 1.2]))

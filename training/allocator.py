@@ -195,6 +195,9 @@ def read_allocator(
             "save the allocator anew"
         ) from error
     layer = type(old)(config)
+    for name, part in old.named_children():  # a scorer of the caller's own stays where it was put
+        if (own := getattr(layer, name)) is not None and type(part) is not type(own):
+            setattr(layer, name, copy.deepcopy(part))
     fill(layer, with_new_parts(tensors, layer), path)
     if dials:
         _check_dials(dials, chosen, path)

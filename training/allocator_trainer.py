@@ -248,7 +248,7 @@ class AllocatorTrainer(Trainer):
 
     def scorer_tensors(self) -> dict[str, torch.Tensor]:
         """The scorer, trained or left as it was, by name, whole; every process must call this too."""
-        return {name: _whole(p) for name, p in self.learner.scorer.named_parameters()}
+        return {name: _whole(tensor) for name, tensor in self.learner.scorer.state_dict().items()}
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
         """Writes what is trained to `TRAINED` in the folder."""

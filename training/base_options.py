@@ -16,7 +16,7 @@ DATA_SHARE = 0.5
 # Options that a resumed run goes on with as it began, where its command line does not say.
 KEPT = (
     "seed", "batch_size", "learning_rate", "warmup", "cooldown", "processes", "workers", "evaluate_every", "evaluate_pages",
-    "save_every", "compile", "float32", "data", "data_share", "limit",
+    "save_every", "compile", "float32", "data", "data_share", "limit", "skip_bad",
 )  # fmt: skip
 
 
@@ -63,6 +63,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--data-share", type=float, default=DATA_SHARE, help="of the batches show pages of --data")
     parser.add_argument("--limit", type=int, help="of the questions of each of --data")
+    parser.add_argument("--skip-bad", action="store_true", help="leave bad records of --data out")
     parser.add_argument("--steps", type=int, help="stop after that many steps of this run, whatever the stage")
     parser.add_argument("--processes", type=int, default=1, help="that train together, one thread each is best")
     parser.add_argument("--workers", type=int, default=0, help="processes that draw pages beside training")

@@ -34,10 +34,10 @@ class _Page:
         return max(1, round(self.size[1] / CELL)), max(1, round(self.size[0] / CELL))
 
 
-def load_pages(specs: Sequence[str], seed: int, limit: int | None = None) -> "DataPages":
+def load_pages(specs: Sequence[str], seed: int, limit: int | None = None, skip_bad: bool = False) -> "DataPages":
     """The training questions of `specs`, at most `limit` of each, that the language model can be taught to read: those whose
     evidence is known, with an answer of at most `MOST_LETTERS` ASCII letters, about pictures of at most `LARGEST` cells
-    (16 x 16 pixels). How many others there were stands in `left_out`.
+    (16 x 16 pixels). How many others there were stands in `left_out`; with `skip_bad` bad data are left out, too.
 
     Raises:
         DataError: bad data, or no such question in them.
@@ -45,7 +45,7 @@ def load_pages(specs: Sequence[str], seed: int, limit: int | None = None) -> "Da
     """
     pages, left_out = [], 0
     for spec in specs:
-        examples = load_examples(spec, "train", seed, limit)
+        examples = load_examples(spec, "train", seed, limit, skip_bad)
         readable = [example for example in examples if _readable(example)]
         drawn = [_Page(tuple(asked), asked[0].image.size) for asked in by_picture(readable)]
         fitting = [page for page in drawn if page.cells[0] * page.cells[1] <= LARGEST]

@@ -114,7 +114,7 @@ class Trainer:
         if not stage.language_only:
             named = " or ".join(one.name for one in self.stages if one.language_only)
             raise ValueError(f"--data has no letters for the stage {stage.name!r} to learn; pass --stage {named}")
-        self.data = load_pages(self.options.data, self.options.seed, self.options.limit)
+        self.data = load_pages(self.options.data, self.options.seed, self.options.limit, self.options.skip_bad)
         if self.data_began not in (None, self.data.fingerprint):
             raise ValueError(
                 f"--data {' '.join(self.options.data)} is not what the run in {self.options.out} began with: its names, questions, "

@@ -246,7 +246,8 @@ def check_boxes(boxes, size: tuple[int, int], place: str, problems: Problems) ->
     before, picture = len(problems.found), f"the picture of {size[0]} x {size[1]} pixels"
     for box in boxes:
         across, down = _ROUNDING * size[0], _ROUNDING * size[1]
-        if box[0] < -across or box[1] < -down or box[2] > size[0] + across or box[3] > size[1] + down:
+        beside = box[0] >= size[0] or box[1] >= size[1] or box[2] <= 0 or box[3] <= 0  # nothing of it is in the picture
+        if beside or box[0] < -across or box[1] < -down or box[2] > size[0] + across or box[3] > size[1] + down:
             problems.add(place, "bad box", f"the box {list(box)} leaves {picture}")
         elif max(box) <= 1 < max(size):
             problems.add(place, "bad box", f"the box {list(box)} seems to hold shares of {picture}; give pixels")
