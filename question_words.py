@@ -5,9 +5,11 @@ import re
 # What says after a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 INSTRUCTION = re.compile(
     r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:note:\s+)?(?:please\s+)?(?:try\s+to\s+)?"
-    r"(?:answer|respond|reply|keep|think|reason|be|say|use|thanks|thank\s+you|no\s+explanations?|let['\u2019]s|do\s+not|don['\u2019]t|"
+    r"(?:answer|respond|reply|keep|think|reason|be|say|use|thanks|thank\s+you|"
+    r"no\s+explanations?|let['\u2019]s|do\s+not|don['\u2019]t|"
     r"max(?:imum)?\s+(?=\S)|at\s+most|one\s+word|(?:a|(?:your|the|short|brief|final)\s+answer|output|response|answer)(?=:\s*\Z)|"
-    r"in\s+(?:one|a|\d+|two|three|a\s+few)\s+(?:single\s+)?(?:word|sentence)s?|as\s+an?\s+(?:number|integer|word|list)|your\s+answer\s+should|"
+    r"in\s+(?:one|a|\d+|two|three|a\s+few)\s+(?:single\s+)?(?:word|sentence)s?|as\s+an?\s+(?:number|integer|word|list)|"
+    r"your\s+answer\s+should|"
     r"(?:short|brief)\s+answer|(?:number|letter|digits)s?\s+only|yes\s+or\s+no|no\s+(?:additional|need|other)|please(?=\W*\Z)|"
     r"(?P<gives>give|only|just|output|return|provide|select|choose|pick|write|put|enclose|wrap))\b",
     re.IGNORECASE,
@@ -60,7 +62,8 @@ _NOT_SHORT = "".join(rf"(?<!\b{short}\.)" for short in _SHORT)
 SENTENCES = re.compile(f"(?<=[.?!\u3002\uff01\uff1f]){_NOT_SHORT}\\s+|\n+|(?<=[\u3002\uff01\uff1f])", re.IGNORECASE)
 # A sentence that asks without a question mark.
 TELLS = re.compile(
-    r"\W*(?:(?:please|so|then|now|and)\W+){0,2}(?:tell|find|read|give|show|extract|list|look\s+up|say|i\s+(?:need|want)(?!\s+(?:it|this|that|them)\b)|"
+    r"\W*(?:(?:please|so|then|now|and)\W+){0,2}(?:tell|find|read|give|show|extract|list|look\s+up|say|"
+    r"i\s+(?:need|want)(?!\s+(?:it|this|that|them)\b)|"
     "i(?:\u2019|')?d? (?:would )?like)\\b",
     re.IGNORECASE,
 )
@@ -150,7 +153,8 @@ _BRACKETS = ("( )", "[ ]")
 _QUOTES = ("\u201c \u201d", "\u201e \u201c", "\u00ab \u00bb", "\u300c \u300d", "\u300e \u300f")
 # By these a short text says more than the name of what it asks for: a verb before it ("List all", but "Price list").
 SAYS_MORE = re.compile(
-    r"\d|['\u2019]|\b(?:whats?|which|whos?|whom|whose|when|wheres?|why|hows?|is|are|was|were|do|does|did|can|could|will|would|has|have|had|"
+    r"\d|['\u2019]|\b(?:whats?|which|whos?|whom|whose|when|wheres?|why|hows?|is|are|was|were|do|does|did|can|could|will|would|"
+    r"has|have|had|"
     r"yes|of|by|for|in|on|at|from|to|with|and|or|the|it|this|that)\b|"
     r"\A(?:(?:please|now|just|kindly|briefly|carefully|fully|quickly|thoroughly)\s+)?"
     r"(?:tell|give|show|find|list|read|count|describe|look|transcribe|translate|summari[sz]e|explain|extract|identify|compare|"
