@@ -24,6 +24,12 @@ def setting(kwargs: dict, group: str, name: str, default):
     return kwargs.get(name, nested.get(name, default))
 
 
+def place_of(kwargs: dict) -> dict:
+    """What of a `from_pretrained` call's arguments says where a folder or Hub repository is looked up."""
+    names = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder", "proxies")
+    return {name: kwargs[name] for name in names if kwargs.get(name) is not None}
+
+
 def refuse_misspelt_dials(names):
     """Raises TypeError where one of `names` is not a dial but looks like one, or is an argument of the model's calls."""
     for name in names:

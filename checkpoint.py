@@ -8,6 +8,8 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import Qwen3VLConfig
 
+from .arguments import place_of
+
 # Parts of the allocator that may be new alone, by how the names of their tensors begin: files of older code lack them, and a model
 # without pooled cells has no adapter.
 ADAPTER = ("adapter.",)
@@ -81,15 +83,14 @@ def refuse_allocator_alone(read: Callable, place, kwargs: dict, error: Exception
     """Says of a repository with the allocator alone, which its own code loads, what to do instead.
 
     Args:
-        read: `get_config_dict` or the like, which is given `place` and what of `kwargs` says where it is looked up.
+        read: `get_config_dict` or the like, which is given `place` and, of `kwargs`, `place_of` them.
         error: what loading it as a whole one met.
 
     Raises:
         ValueError: `place` is such a repository.
     """
-    where = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
     try:
-        settings, _ = read(place, **{name: kwargs[name] for name in where if kwargs.get(name) is not None})
+        settings, _ = read(place, **place_of(kwargs))
     except Exception:
         return  # it has no config either, which `error` tells
     if (base := settings.get("base_model")) is not None:

@@ -16,7 +16,7 @@ from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import is_torchvision_available, logging
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from .arguments import given, is_empty, refuse_halves, refuse_late, refuse_misspelt_dials, setting
+from .arguments import given, is_empty, place_of, refuse_halves, refuse_late, refuse_misspelt_dials, setting
 from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
 from .checkpoint import refuse_allocator_alone
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
@@ -326,11 +326,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
 def _video_settings(folder, kwargs: dict) -> dict | None:
     """What a folder or Hub repository says of its video processor; None if it says nothing."""
-    where = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder", "proxies")
     try:
-        settings, _ = BaseVideoProcessor.get_video_processor_dict(
-            folder, **{k: kwargs[k] for k in where if k in kwargs}
-        )
+        settings, _ = BaseVideoProcessor.get_video_processor_dict(folder, **place_of(kwargs))
     except OSError:
         return None
     return {name: value for name, value in settings.items() if name not in ("image_processor_type", "processor_class")}

@@ -113,9 +113,11 @@ NAMES_A_LIST = (
     | frozenset(("please", "get", "give", "provide", "transcribe", "say", "need", "i", "have", "has"))
 )
 # Where several are asked for, they are none to choose from, either: "Could you find these two things?"
-SEVERAL = re.compile(r"\b(?:these|following|two|three|four|five|both|things|items|entries|lines|table)\b")
-LOOKS_UP = re.compile(r"\b(?:find|read|fill|check|checking|look\s+up|get|copy|values?|say)\b")
-ONE_OF_THEM = re.compile(r"\b(?:which|correct|true|best|right)\b")
+SEVERAL = frozenset((
+    "these", "following", "two", "three", "four", "five", "both", "things", "items", "entries", "lines", "table",
+))  # fmt: skip
+LOOKS_UP = frozenset(("find", "read", "fill", "check", "checking", "get", "copy", "value", "values", "say"))
+ONE_OF_THEM = frozenset(("which", "correct", "true", "best", "right"))
 # Where to look, at the end: "What is the total shown on this page?" No cell is about that.
 _PICTURE = (
     r"(?:the|this|that) (?:(?:above|attached|following|given|provided|shown|uploaded) )?"

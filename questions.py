@@ -195,10 +195,10 @@ def _without_instruction(question: str) -> str:
 def _without_options(question: str) -> str:
     """Without the options that end it, which are some where a question or "Options:" stands before them. Where that names nothing,
     they say what is asked, and are read alone; where it asks for what is listed, all of it is the question."""
-    question = CLOSING.sub("", question) if OPTION.search(question) else question
+    whole, question = question, CLOSING.sub("", question)
     found = list(OPTION.finditer(question))[-len(LETTERS) :]
     if not found or "\n" in question[found[-1].end() :].strip():  # more is said after them
-        return question
+        return whole
     for number, first in enumerate(found):
         letters = "".join(option[1] or option[2] or option[3] for option in found[number:]).upper()
         asks = any(end in question[first.start() :] for end in ENDS)
@@ -207,19 +207,15 @@ def _without_options(question: str) -> str:
             asked = _without_instruction(OPTIONS.sub("", before).rstrip())
             people = len(letters) == 2 and any(option[3] for option in found[number:])  # A. Smith and B. Jones
             if not asked or (asked == before and (people or not asked.rstrip("*_\"') ").endswith(ENDS))):
-                return question
+                return whole
             words = set(WORD.findall(asked.lower()))
-            several = (
-                SEVERAL.search(asked.lower())
-                and LOOKS_UP.search(asked.lower())
-                and not ONE_OF_THEM.search(asked.lower())
-            )
+            several = words & SEVERAL and words & LOOKS_UP and not words & ONE_OF_THEM
             if several or (words & LISTED and words <= NAMES_A_LIST):
                 return f"{asked} {question[first.start() :].strip()}"
             if words <= NAMES_NOTHING:
                 return OPTION.sub(" or ", question[first.start() :]).removeprefix(" or ")
             return asked
-    return question
+    return whole
 
 
 def _without_place(question: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import demo.instrument
 from demo import asking, views
 from demo.asking import Asking, open_upload
 from demo.instrument import METHODS, Instrument
@@ -52,6 +53,16 @@ def test_three_answers_come_as_they_grow_with_what_each_cost(instrument, picture
     for before, after in pairwise(steps):
         for name, reading in before.readings.items():
             assert after.readings[name].text.startswith(reading.text)
+
+
+def test_the_other_two_are_prepared_by_stocks_processor(instrument, picture, monkeypatch):
+    """Whose time to a first token would have that of the raw image in it."""
+    asked = []
+    for name in ("full_prompt", "resize"):
+        plain = getattr(demo.instrument, name)
+        monkeypatch.setattr(demo.instrument, name, lambda *given, plain=plain: asked.append(given) or plain(*given))
+    last(instrument.compare(Asking(picture, QUESTION, budget=12, max_new_tokens=1)))
+    assert [any(hasattr(part, "token_budget") for part in given) for given in asked] == [False, False]
 
 
 def test_answers_are_those_of_generate(instrument, picture, model, processor, make_inputs):

@@ -231,6 +231,7 @@ def test_the_call_of_one_run(options, folder, tmp_path):
         (("--allocator", "nowhere"), "nowhere is not there"),
         (("--limit", "0"), "pass a whole number from 1 on"),
         (("--model", "a,b"), "lmms-eval splits its arguments"),
+        (("--revision", "1.10"), "lmms-eval makes the number 1.1 of it"),
     ],
 )
 def test_the_command_refuses(more, says, options, capsys):
