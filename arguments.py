@@ -2,7 +2,7 @@
 
 import difflib
 
-from .configuration_arrcoc import CALL_ARGUMENTS, PROCESSOR_DIALS
+from .configuration_arrcoc import CALL_ARGUMENTS, PROCESSOR_DIALS, model_dials
 
 _LATE = (
     "{0} is an argument of the model's calls, not of the processor's; pass it to forward() or generate(), in a pipeline as "
@@ -31,13 +31,18 @@ def place_of(kwargs: dict) -> dict:
 
 
 def refuse_misspelt_dials(names):
-    """Raises TypeError where one of `names` is not a dial but looks like one, or is an argument of the model's calls."""
+    """Raises TypeError where one of `names` is not a dial but looks like one or like `question`, or is the model's."""
     for name in names:
         if name in PROCESSOR_DIALS or name in _OF_TEMPLATES:
             continue
         if name in CALL_ARGUMENTS:
             raise TypeError(_LATE.format(name))
-        close = difflib.get_close_matches(name, PROCESSOR_DIALS, n=1, cutoff=0.8)
+        if name in model_dials():
+            raise TypeError(
+                f"{name} is a dial of the model, not of the processor; pass it to the model's from_pretrained(), or set "
+                f"model.config.{name}"
+            )
+        close = difflib.get_close_matches(name, (*PROCESSOR_DIALS, "question"), n=1, cutoff=0.8)
         if close or "budget" in name:
             meant = close[0] if close else "token_budget"
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")

@@ -174,6 +174,13 @@ def last_image(seen: torch.Tensor, cached: int = 0) -> int:
     return cached + int(columns[-1]) + 1 if len(columns) else 0
 
 
+_MOVED = (
+    "an image has other placeholders than when it was read, as with token_budget='auto', which counts anew for each question, or "
+    "padding has moved it. Pass as token_budget what it had (image_token_counts of the first call), ask prompts of one length "
+    "together, or start from an empty cache"
+)
+
+
 def check_same_images(cache, mm_token_type_ids: torch.Tensor) -> None:
     """Refuses a whole prompt whose images take other places than those that the cache was made from.
 
@@ -189,10 +196,7 @@ def check_same_images(cache, mm_token_type_ids: torch.Tensor) -> None:
     now = last_image(mm_token_type_ids[:, :held] != 0)
     if now != end.images_end:
         raise ValueError(
-            f"the images of the cache end after {end.images_end} tokens, those of the prompt after {now}: an image has other "
-            "placeholders than when it was read, as with token_budget='auto', which counts anew for each question, or padding "
-            "has moved it. Pass as token_budget what it had (image_token_counts of the first call), ask prompts of one length "
-            "together, or start from an empty cache"
+            f"the images of the cache end after {end.images_end} tokens, those of the prompt after {now}: {_MOVED}"
         )
 
 
@@ -215,7 +219,7 @@ def deltas_of(held: torch.Tensor, batch: int) -> torch.Tensor:
 
 
 def pictures_of(prompt: dict) -> list[list[tuple]] | None:
-    """Of each prompt of a batch, where each of its pictures begins, its grid, and a hash of its texture image.
+    """Of each prompt of a batch, where each of its pictures begins, its placeholders, its grid, and a hash of its texture image.
 
     Args:
         prompt: what `generate()` was given by name.
@@ -227,20 +231,21 @@ def pictures_of(prompt: dict) -> list[list[tuple]] | None:
     mask = prompt.get("attention_mask")
     if types is None or grids is None or textures is None or (mask is not None and mask.shape != types.shape):
         return None
-    starts, _ = image_runs(types == 1)
+    starts, lengths = image_runs(types == 1)
     if not len(starts) == len(grids) == len(textures):
         return None
     # multiplicative hashing: Knuth, "The Art of Computer Programming" 3, section 6.4
     weights = torch.arange(1, textures[0].numel() + 1, device=textures.device) * 2654435761 % 2**31
     hashes = torch.stack([(texture.flatten().long() * weights).sum() for texture in textures])
     found: list[list[tuple]] = [[] for _ in types]
-    for start, grid, number in zip(starts.tolist(), grids.tolist(), hashes.tolist(), strict=True):
-        found[start // types.shape[1]].append((start % types.shape[1], tuple(grid), number))
+    each = zip(starts.tolist(), lengths.tolist(), grids.tolist(), hashes.tolist(), strict=True)
+    for start, length, grid, number in each:
+        found[start // types.shape[1]].append((start % types.shape[1], length, tuple(grid), number))
     return found
 
 
 def check_same_pictures(cache, pictures: list[list[tuple]] | None) -> None:
-    """Refuses prompts that show other pictures than those that `generate()` made `cache` from, at the same places.
+    """Refuses prompts that show other pictures than those that `generate()` made `cache` from, or these elsewhere.
 
     Args:
         pictures: of the prompts, as `pictures_of` found them; `None` is not checked.
@@ -252,12 +257,18 @@ def check_same_pictures(cache, pictures: list[list[tuple]] | None) -> None:
     if not held or not pictures or len(pictures) % len(held) or not (cached := cached_tokens(cache)):
         return
     for number, shown in enumerate(pictures):
-        before = {place: which for place, *which in held[number * len(held) // len(pictures)] if place < cached}
-        for place, *which in shown:
-            if before.get(place, which) != which:
+        of_cache = held[number * len(held) // len(pictures)]
+        before, now = ({place: which for place, *which in each if place < cached} for each in (of_cache, shown))
+        for place in sorted(before.keys() | now.keys()):
+            was, comes = before.get(place), now.get(place)
+            if was and comes and was[1:] != comes[1:]:
                 raise ValueError(
                     f"the cache was made from another picture than prompt {number} shows at token {place}; pass the pictures of "
                     "this conversation in their order, or start from an empty cache"
+                )
+            if was != comes:
+                raise ValueError(
+                    f"prompt {number} does not show the picture of token {place} as the cache read it: {_MOVED}"
                 )
 
 

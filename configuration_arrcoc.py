@@ -254,6 +254,11 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         super().__setattr__(name, value)
 
 
+def model_dials() -> list[str]:
+    """Names of the config's own fields, those of calls among them."""
+    return _own_fields(ARRCOCQwen3VLConfig)
+
+
 def _own_fields(config_class: Any) -> list[str]:
     inherited = {f.name for f in fields(Qwen3VLConfig)}
     return [f.name for f in fields(config_class) if f.name not in inherited]

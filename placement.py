@@ -96,9 +96,8 @@ def expand_prompt(
             f"mm_token_type_ids is {tuple(mm_token_type_ids.shape)} and input_ids {tuple(input_ids.shape)}; where tokens are "
             "put after a prompt, extend it with 0, and attention_mask with 1"
         )
-    starts, lengths = image_runs(mm_token_type_ids == 1, attention_mask)
-    cells = cells_of(image_grid_thw, merge_size).to(lengths.device)
-    _check_runs(lengths, cells)
+    cells = cells_of(image_grid_thw, merge_size).to(input_ids.device)
+    starts, lengths = _runs_of(cells, mm_token_type_ids == 1, attention_mask)
     if torch.equal(lengths, cells):
         return None
     batch, length = input_ids.shape
@@ -126,6 +125,27 @@ def expand_prompt(
         source=source.view(batch, length),
         shortened=full_lengths - length,
     )
+
+
+def _runs_of(cells: torch.Tensor, is_image: torch.Tensor, attention_mask: torch.Tensor | None):
+    """As `image_runs`, which fit images of so many cells. What a mask hides of a prompt with a placeholder for each cell is no
+    padding: it is left to stock Qwen3-VL.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    starts, lengths = image_runs(is_image, attention_mask)
+    if len(lengths) != len(cells) and attention_mask is not None:
+        every, of_each = image_runs(is_image)
+        if torch.equal(of_each, cells):
+            return every, of_each
+        if len(of_each) == len(cells):
+            raise ValueError(
+                f"attention_mask hides placeholders of an image: the prompt has {len(cells)} images, {len(lengths)} where it is "
+                "not 0; leave it as the processor made it, or write the prompt without that image"
+            )
+    _check_runs(lengths, cells)
+    return starts, lengths
 
 
 def _check_runs(lengths: torch.Tensor, cells: torch.Tensor):
@@ -158,8 +178,8 @@ def count_placeholders(is_image, attention_mask, image_grid_thw, merge_size, ima
     if is_image is None or image_grid_thw is None:
         return image_token_counts
     mask = attention_mask if attention_mask is not None and attention_mask.shape == is_image.shape else None
-    _, lengths = image_runs(is_image.cpu(), None if mask is None else mask.cpu())
-    _check_runs(lengths, cells_of(image_grid_thw.cpu(), merge_size))
+    cells = cells_of(image_grid_thw.cpu(), merge_size)
+    _, lengths = _runs_of(cells, is_image.cpu(), None if mask is None else mask.cpu())
     # a collator may have stacked the rows of prompts with one image each
     came = _as_counts(image_token_counts)
     if came is not None and came != lengths.tolist():

@@ -19,7 +19,7 @@ from transformers.video_processing_utils import BaseVideoProcessor
 from .arguments import given, is_empty, place_of, refuse_halves, refuse_late, refuse_misspelt_dials, setting
 from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
 from .checkpoint import refuse_allocator_alone
-from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS
+from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS, model_dials
 from .knowing import InformationScorer
 from .picture import check_sizes, open_picture, square
 from .questions import given_questions, questions_of
@@ -56,8 +56,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         texture_size (`int`, defaults to 512):
             Side in pixels of the square raw image that textures are measured on, in [32, 4096].
         question_turn (`str`, defaults to `"last_user"`):
-            Whose text an image is asked: the last user turn's that has any, or `"image"` for the turn that the image stands in,
-            or where that has none the user's before it. What a tool gave back asks nothing.
+            Whose text an image is asked: the last user turn's that asks any, or `"image"` for the turn that the image stands in,
+            or where that has none the user's before it. What a tool gave back asks nothing, nor does a last turn that goes on
+            about what was asked before ("Are you sure?") or says how to answer.
 
     Raises:
         ValueError: a dial is outside what is allowed.
@@ -112,7 +113,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         # not handed on: the tokenizer reads the model's config with all that it is given, which refuses them
         dials = {name: kwargs.pop(name) for name in PROCESSOR_DIALS if name in kwargs}
         if "_from_pipeline" in kwargs:  # which hands the model's arguments on to the processor, too
-            kwargs = {name: value for name, value in kwargs.items() if name not in CALL_ARGUMENTS}
+            models = {*CALL_ARGUMENTS, *model_dials()}
+            kwargs = {name: value for name, value in kwargs.items() if name not in models}
         try:
             processor = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         except OSError as error:

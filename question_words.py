@@ -40,7 +40,7 @@ HOW_PHRASES = re.compile(
     r"|(?<!the )\b(?:number|letter) only\b|\b(?:a|one) single (?:capital )?letter\b"
     r"|\bonly (?:the|a single|one) letter\b(?! (?:\(|of))"
     r"|\b(?:just|with(?: only| just)?) the letter(?: only)?\b(?! (?:\(|of|from|to|by|sent))"
-    r"|\b[a-d](?:, ?[a-d])*,? or [a-d]\b|\([a-d](?:(?:[/,]|,? or) ?[a-d])+\)"
+    r"|\b[a-d](?:, ?[a-d]){0,9},? or [a-d]\b|\([a-d](?:(?:[/,]|,? or) ?[a-d])+\)"
     r"|\b(?:based on|from|using|with what is (?:written|shown) (?:in|on)) (?:only )?"
     r"(?:the|this) (?:image|picture|page|document|photo)\b"
     r"|\b(?:letter|number)(?: \([a-d][^()]*\))? of (?:the|your) (?:(?:correct|right|best|chosen) )?(?:option|answer|choice)\b"
@@ -78,6 +78,8 @@ GOES_ON = frozenset((
     "how", "why", "certain", "can", "could", "say", "repeat", "translate", "in", "to", "into", "english", "french", "german",
     "spanish", "italian", "there", "very", "much",
 ))  # fmt: skip
+# But these ask about the picture: "How much is it?"
+ASKS_ANEW = re.compile(r"\b(?:how much|is (?:it|that|this) in)\b", re.IGNORECASE)
 WORD = re.compile(r"[^\W_]+")
 # as benchmarks begin: "Question:", "Q:", "**Question:**"
 ASKED = re.compile(r"\A(?:hint:.*\n)?\s*\*{0,2}q(?:uestion)?(?::\*{0,2}|\*\*:)\s*(?=\S)", re.IGNORECASE)
@@ -90,7 +92,7 @@ OPTION = re.compile(
 # The line behind them that asks for one.
 CLOSING = re.compile(
     r"\n[ \t]*(?:the (?:best|correct|right) (?:answer|option|choice) is|(?:your |final )?(?:choice|answer|option|response|output)|"
-    r"which (?:letter|one)(?: is (?:correct|right))?|pick the right one)\s*[:?.]?\s*\Z",
+    r"which (?:letter|one)(?: is (?:correct|right))?|pick the right one)(?:\s*[:?.])?\s*\Z",
     re.IGNORECASE,
 )
 OPTIONS = re.compile(r"(?:^|(?<=\s))(?:options|choices)\s*:\s*\Z", re.IGNORECASE)

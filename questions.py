@@ -7,6 +7,7 @@ from .question_words import (
     ABOUT_ALL,
     ARTICLE,
     ASKED,
+    ASKS_ANEW,
     BEHIND,
     CLOSING,
     ENDS,
@@ -103,7 +104,8 @@ def given_questions(question, images: int) -> list[str]:
 def _of_user(bodies: list[str]) -> str:
     """What users ask at last: where the last turn goes on about what was asked before ("Are you sure?"), that."""
     for body in reversed(bodies):
-        if not (GOES_ON.issuperset(WORD.findall(body.lower())) or _instructs(body)):
+        goes_on = GOES_ON.issuperset(WORD.findall(body.lower())) and not ASKS_ANEW.search(body)
+        if not (goes_on or _instructs(body)):
             return body
     return bodies[-1]
 

@@ -232,13 +232,15 @@ def test_guidance_runs_beside_images(tiny_model, make_inputs, page):
 @torch.no_grad()
 def test_an_image_that_is_asked_about_again_with_another_budget_is_refused(tiny_model, make_inputs, page):
     """Its further tokens would be read twice, or as many of the text behind it not at all."""
-    model = tiny_model()
-    out = model.generate(**make_inputs([page(128, 96)], token_budget=9), max_new_tokens=2, return_dict_in_generate=True)
+    model, first = tiny_model(), make_inputs([page(128, 96)], token_budget=9)
+    known = model.generate(**first, max_new_tokens=2, return_dict_in_generate=True).past_key_values
+    of_forward = model(**first, use_cache=True).past_key_values
     for budget in (5, 12):
         again = make_inputs([page(128, 96)], "what is it, and which of all is the longest?", token_budget=budget)
         end = int((again["mm_token_type_ids"][0] == 1).nonzero()[-1]) + 1
-        with pytest.raises(ValueError, match=rf"those of the prompt after {end}: an image has other placeholders"):
-            model.generate(**again, past_key_values=copy.deepcopy(out.past_key_values))
+        for cache, told in ((known, "as the cache read it"), (of_forward, f"those of the prompt after {end}")):
+            with pytest.raises(ValueError, match=f"{told}: an image has other placeholders"):
+                model.generate(**again, past_key_values=copy.deepcopy(cache))
 
 
 @torch.no_grad()
@@ -259,6 +261,31 @@ def test_a_prompt_that_shows_another_picture_than_the_cache_read_is_refused(give
             model.generate(**other, **options, **{CACHE: copy.deepcopy(cache)})
     cache.crop(1 - cache.get_seq_length())  # before the pictures: what follows may be others
     model.generate(**other, **options, **{CACHE: cache})
+
+
+@torch.no_grad()
+def test_pictures_that_the_cache_read_elsewhere_are_refused(tiny_model, make_inputs, page):
+    model, options = tiny_model(), {"max_new_tokens": 1, "do_sample": False, "return_dict_in_generate": True}
+    asks = ["date?", "what is the date?", "what is the date of it all, if all of the rows are added?"]
+    batches = (  # what the cache was made from, what goes on, and what stands elsewhere though the last image ends where it did
+        ([page(128, 96)] * 3, 4, asks, [" then?"] * 3, 4, [" then?", " then, and which of these two?", " then?"]),
+        ([[page(128, 96), page(128, 96, 1)]], [4, 6], asks[:1], [" then?"], [6, 4], [" then?"]),
+        ([page(128, 96), page(64, 64, 1)], [6, 4], asks[::2], [" then?"] * 2, [6, 3], [" then?", " then? or"]),
+    )
+    for pictures, budget, first, more, other_budget, other in batches:
+        made = make_inputs(pictures, first, token_budget=budget)
+        cache = model.generate(**made, **options)[CACHE]
+        on, elsewhere = (
+            make_inputs(pictures, [a + b for a, b in zip(first, ends, strict=True)], token_budget=spent)
+            for ends, spent in ((more, budget), (other, other_budget))
+        )
+        model.generate(**on, **options, **{CACHE: copy.deepcopy(cache)})
+        columns = [int((inputs["mm_token_type_ids"] == 1).any(0).nonzero()[-1]) for inputs in (made, elsewhere)]
+        assert columns[0] == columns[1]
+        with pytest.raises(
+            ValueError, match=r"does not show the picture of token \d+ as the cache read it: an image has"
+        ):
+            model.generate(**elsewhere, **options, **{CACHE: cache})
 
 
 @torch.no_grad()

@@ -57,6 +57,23 @@ def test_full_budget_of_the_checkpoint_equals_stock_bit_for_bit(model, stock, ma
 
 
 @torch.no_grad()
+def test_an_image_that_a_mask_hides_is_stocks_where_all_tokens_are_kept(tiny_model, stock_twin, make_inputs, page):
+    model, pictures = tiny_model(), [[page(128, 96), page(128, 96, 1)]]
+    for budget in ("full", 4):
+        inputs = make_inputs(pictures, token_budget=budget)
+        first = (inputs["mm_token_type_ids"][0] == 1).nonzero().flatten()[: int(inputs["image_token_counts"][0])]
+        inputs["attention_mask"][0, first] = 0
+        if budget == "full":
+            expected = stock_twin(model)(**without_own(inputs)).logits
+            assert difference(model(**inputs).logits, expected) == 0
+            continue
+        with pytest.raises(
+            ValueError, match="attention_mask hides placeholders of an image: the prompt has 2 images, 1 where"
+        ):
+            model(**inputs)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("mode", [{"do_sample": False}, {"num_beams": 3}, {"do_sample": True, "top_k": 20}], ids=str)
 def test_full_budget_generates_what_stock_generates(mode, tiny_model, stock_twin, make_inputs, batch):
     model = tiny_model()

@@ -248,8 +248,10 @@ def test_a_cache_of_another_prompt_is_refused_where_it_shows(tiny_model, make_in
     longer = generate(model, make_inputs([page(128, 96)], "which is the longest of all the words?", token_budget=20))
     with pytest.raises(ValueError, match="the cache was made from another picture"):
         generate(model, make_inputs([page(64, 64)], "?", token_budget=4), past_key_values=longer.past_key_values)
-    with pytest.raises(ValueError, match="the cache holds"):
+    with pytest.raises(ValueError, match="as the cache read it: an image has other placeholders"):
         generate(model, make_inputs([page(128, 96)], "?", token_budget=4), past_key_values=longer.past_key_values)
+    with pytest.raises(ValueError, match="the cache holds"):
+        generate(model, make_inputs([page(128, 96)], "?", token_budget=20), past_key_values=longer.past_key_values)
     prompt = make_inputs([page(128, 96)], token_budget=4)
     just = model(**prompt, use_cache=True).past_key_values
     with pytest.raises(ValueError, match=f"the cache holds {just.get_seq_length()} tokens, but the prompt"):

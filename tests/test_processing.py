@@ -599,9 +599,17 @@ def test_what_goes_on_about_a_question_is_read_as_it(said, processor, page):
     chat += [{"role": "assistant", "content": "5 May"}, {"role": "user", "content": said}]
     inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
     assert questions(processor, inputs) == ["Which date is it?"]
-    chat[-1]["content"] = "And the total?"
-    inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
-    assert questions(processor, inputs) == ["And the total?"]
+    for other in ("And the total?", "How much is it?", "Is it in English?"):
+        chat[-1]["content"] = other
+        inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
+        assert questions(processor, inputs) == [other]
+
+
+@pytest.mark.parametrize("repeated", ["\nanswer" + " " * 10**5 + "x", "\nAnswer " + "a,b," * 25_000])
+def test_questions_of_many_characters_are_read_in_time(repeated):
+    began = time.process_time()
+    questions_of(f"<|image_pad|>What is the total?{repeated}", "<|image_pad|>", "last_user")
+    assert time.process_time() - began < 5, "it took minutes where the time grew with the square of the length"
 
 
 OPTIONS = "What is the colour?\nA. red\nB. blue\nC. green\nD. pink"
@@ -1145,7 +1153,7 @@ def test_misspelt_argument_is_refused(processor, make_processor, chat, page, nam
 
 
 def test_an_argument_of_the_models_calls_is_refused_wherever_the_processor_is_given_it(
-    processor, make_processor, tmp_path
+    processor, make_processor, page, tmp_path
 ):
     own, told = make_processor(), "encode_ratio is an argument of the model's calls"
     own.save_pretrained(tmp_path)
@@ -1156,6 +1164,14 @@ def test_an_argument_of_the_models_calls_is_refused_wherever_the_processor_is_gi
     ):
         with pytest.raises(TypeError, match=told):
             given()
+    for given in (
+        lambda: ARRCOCProcessor.from_pretrained(tmp_path, coverage_floor=0.3),
+        lambda: own(images=page(), text=IMAGE, coverage_floor=0.3),
+    ):
+        with pytest.raises(TypeError, match="coverage_floor is a dial of the model, not of the processor; pass it to"):
+            given()
+    with pytest.raises(TypeError, match=r"questions is not an argument of ARRCOCProcessor; did you mean question\?"):
+        own(images=page(), text=IMAGE, questions=["date?"])
     with pytest.raises(TypeError, match=r"token_bugdet is not an argument .* did you mean token_budget"):
         own.token_bugdet = 5
     own.token_budget, own.note = 5, "of the user's"
