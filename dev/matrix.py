@@ -7,6 +7,7 @@
 Each release gets a small environment in .matrix/ that sees the packages of the running one and holds what differs.
 """
 
+import argparse
 import re
 import subprocess
 import sys
@@ -83,7 +84,9 @@ def run(version: str, options: list[str]) -> dict[str, int]:
 def main(arguments: list[str]) -> int:
     """Command line of this file; the exit status is 1 where a test fails on some release."""
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    wanted, options = arguments[:split], arguments[split + 1 :]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("versions", nargs="*", help="of transformers, such as 5.20; all supported ones without")
+    wanted, options = parser.parse_args(arguments[:split]).versions, arguments[split + 1 :]
     versions = [v for v in releases() if not wanted or v in wanted or ".".join(v.split(".")[:2]) in wanted]
     if not versions:
         raise SystemExit(f"no supported release of transformers is among {wanted}; pass some of {releases()}")

@@ -172,6 +172,7 @@ def _measured(options, data: str, asked: list[str], out: Path) -> dict[str, floa
         f"{which}{metric} at {row['budget']}": round(float(row[metric]), 4)
         for row in rows
         for metric in ("evidence_recall", "exact_match")
+        if row[metric]  # there is no recall without boxes
     }
 
 

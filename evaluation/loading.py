@@ -17,6 +17,7 @@ from evaluation import baselines
 from evaluation.bootstrap import RESAMPLES
 from evaluation.budgets import parse_budgets
 from evaluation.dials import parse_dials
+from evaluation.records import tensors_fingerprint
 from training.data import load_examples, split_read
 
 OURS = ("arrcoc_qwen3_vl", "qwen3_vl")  # model types that our class loads
@@ -211,7 +212,7 @@ def weights_fingerprint(folder: Path | None, methods: Sequence[str]) -> str | No
     digest = hashlib.sha256()
     for name in sorted(methods):
         if (path := weights_file(folder, name)).is_file():
-            digest.update(name.encode() + path.read_bytes())
+            digest.update(f"{name} {tensors_fingerprint(path)}".encode())
     return digest.hexdigest()[:16]
 
 
@@ -220,7 +221,7 @@ def _methods(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in baselines.METHODS:
             near = difflib.get_close_matches(name, baselines.METHODS, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise ValueError(f"--methods has {name!r}{hint}; choose from {', '.join(baselines.METHODS)}")
         if names.count(name) > 1:
             raise ValueError(f"--methods names {name!r} more than once; name each once")

@@ -3,11 +3,12 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 import arrcoc
 from publishing.files import CODE_FILES
@@ -123,9 +124,28 @@ def model_fingerprint(model) -> str:
     return digest.hexdigest()[:16]
 
 
+def tensors_fingerprint(path: Path) -> str:
+    """Hash of a safetensors file's tensors and metadata, as hexadecimal text, in whatever order they were written; of its bytes
+    where it can't be read as one."""
+    digest = hashlib.sha256()
+    try:
+        with safe_open(path, "pt") as file:
+            digest.update(json.dumps(file.metadata(), sort_keys=True).encode())
+            names = list(file.keys())
+            add_named(digest, {name: file.get_tensor(name) for name in names})
+    except SafetensorError:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def add_tensors(digest, module) -> None:
     """Updates a hash of `hashlib` with name, form and content of every tensor of a module."""
-    for name, tensor in sorted(module.state_dict().items()):
+    add_named(digest, module.state_dict())
+
+
+def add_named(digest, tensors: Mapping[str, torch.Tensor]) -> None:
+    """As `add_tensors`, of tensors by name."""
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 

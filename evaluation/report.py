@@ -21,22 +21,25 @@ LABELS = ("method", "budget", "family")  # the first columns of the table
 COMPARED = ("exact_match", "anls", "evidence_recall")
 REFERENCE = "arrcoc"  # what the other methods are compared with
 ALL = "all"
+UNNAMED = "no family"  # of questions whose family has the name of them all, where there are others
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)  # of the curves' shares of tokens
 
 
 def scores(examples, facts: Sequence[Facts], answers: Sequence[Answer]) -> np.ndarray:
     """(questions, `METRICS`): what each answer scored, NaN where a metric does not apply."""
     rows = []
+    # what merges cells keeps those of pictures that it leaves whole, of which alone nothing is to be told
+    chooses = all(a.recall is not None for e, a in zip(examples, answers, strict=True) if len(e.evidence))
     for example, fact, answer in zip(examples, facts, answers, strict=True):
         numeric = any(as_number(text) is not None for text in example.answers)
-        recall = math.nan if answer.recall is None else answer.recall
+        recall = answer.recall if chooses and answer.recall is not None else math.nan
         rows.append(
             (
                 exact_match(answer.answer, example.answers),
                 anls(answer.answer, example.answers),
                 relaxed_accuracy(answer.answer, example.answers) if numeric else math.nan,
                 recall,
-                math.nan if answer.recall is None else float(recall >= WHOLE),
+                math.nan if math.isnan(recall) else float(recall >= WHOLE),
                 answer.tokens,
                 answer.tokens / fact.cells,
             )
@@ -61,6 +64,7 @@ def summarise(
     """
     columns, names = _columns(examples, facts, answers)
     families = np.array([example.family for example in examples])
+    families = np.where(families == ALL, UNNAMED, families) if set(families) != {ALL} else families
     pictures, sources = np.array([fact.picture for fact in facts]), np.array([fact.group for fact in facts])
     groups = {family: families == family for family in sorted(set(families)) if family != ALL}
     rows = []

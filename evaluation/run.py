@@ -58,7 +58,8 @@ def evaluate(
 ) -> dict[tuple[str, str], list[Answer]]:
     """(method, budget) -> the answers to `examples`, in their order; those in `records` are not asked again."""
     batches, methods = batches_of(facts, batch_size), [method for method, _ in runs]
-    ordered = sorted(runs, key=lambda pair: methods.index(pair[0]))  # each method at all its budgets
+    # each method at all its budgets, those last that show the tower other pixels than the others share
+    ordered = sorted(runs, key=lambda pair: (baselines.own_pixels(pair[0]), methods.index(pair[0])))
     progress = tqdm(total=len(runs) * len(batches), unit="batch", disable=None)
     with shared_vision_tower(model):  # so all of a batch is asked before the next
         for numbers in batches:

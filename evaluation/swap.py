@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None):
     if names := without_cells(model, processor, examples[tried], facts[tried], options.methods):
         parser.error(
             f"--methods {','.join(names)}: the tokens are no cells of the picture, so kept cells can't be compared; leave "
-            f"out {'them' if len(names) > 1 else 'it'}"
+            f"{'them' if len(names) > 1 else 'it'} out"
         )
     groups = [facts[first].group for first, _ in pairs]
     header = header_of(options, model, processor, examples, facts)

@@ -119,11 +119,15 @@ def test_stream_skips_pages_without_questions(monkeypatch):
 # --- the door
 
 
-def test_the_door_to_the_world():
+def test_the_door_to_the_world(capsys):
     assert len(load_examples("world:one_field?grids=8x8,8x12", limit=3)) == 3
     found = load_examples("world?grids=12x12&questions=2", limit=5)
     assert len(found) == 5
     assert found[0].image.size == (192, 192)
+    capsys.readouterr()
+    few = len(load_examples("world:one_field?grids=8x8&questions=4", limit=40))
+    assert f"{few} questions, since not every page has as many; ask for more than 40" in capsys.readouterr().err
+    assert few < 40
 
 
 @pytest.mark.parametrize(

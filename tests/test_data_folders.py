@@ -5,6 +5,7 @@ import pickle
 import re
 import shutil
 import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,8 @@ BAD = {
     "not JSON": (b"{'file_name': 1}", "one JSON object per line is wanted"),
     "not an object": (b"[1, 2]", "the line is a list"),
     "missing picture": (_without(file_name="none.png"), "there is no file"),
+    "other capitals": (_without(file_name="A.PNG"), "there is no file"),
+    "pages": (_without(file_name="pages.tiff"), "it has 2 pages, of which the first alone would be read; save each as"),
     "long name": (_without(file_name="x" * 300 + ".png"), "there is no file"),
     "unreadable picture": (_without(file_name="text.png"), "is not a picture that PIL reads"),
     "truncated picture": (_without(file_name="cut.png"), "truncated"),
@@ -224,6 +227,18 @@ BAD = {
 }
 
 
+def test_a_name_that_is_spelt_otherwise_on_disk_is_told(tmp_path):
+    decomposed = unicodedata.normalize("NFD", "\u00fc.png")
+    folder = _folder(tmp_path, _without(file_name="\u00fc.png"), _without(file_name="Case.png"))
+    for name in (decomposed, "case.PNG"):
+        Image.new("1", (8, 8)).save(folder / name)
+    with pytest.raises(DataError) as error:
+        load_imagefolder(folder)
+    report = str(error.value)
+    assert f"there is no file {folder}/Case.png, but 'case.PNG' in other capitals; write its name as it is" in report
+    assert f", but {decomposed!r} whose letters Unicode writes otherwise; write its name as it is on disk" in report
+
+
 def test_lists_that_are_texts_and_boxes_that_were_shares_are_read(tmp_path):
     rounded = [40 * 0.1, 0, 40 * 1.0000000000000002, 30 * 1.0000000000000002]
     rows = (
@@ -251,6 +266,7 @@ def test_bad_rows_are_reported_with_file_and_line(tmp_path, capsys, monkeypatch,
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes()[:900])
     (folder / "text.png").write_text("no picture")
     Image.new("1", (80, 80)).save(folder / "bomb.png")
+    Image.new("1", (8, 8)).save(folder / "pages.tiff", save_all=True, append_images=[Image.new("1", (8, 8))])
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5000)
     with pytest.raises(DataError) as error:
         load_examples(str(folder))

@@ -192,6 +192,19 @@ def test_the_numbers_of_classes_are_answered_by_their_names(parquet, several):
     assert [e.answers for e in load_hub(str(parquet), skip_bad=True)] == [("yes",), ("no",)]
 
 
+@pytest.mark.parametrize("asked", [{}, {"family": "family"}], ids=["by its name", "mapped"])
+def test_the_classes_of_a_column_of_families_are_their_names(asked, parquet):
+    datasets = pytest.importorskip("datasets")
+    text = datasets.Value("string")
+    features = datasets.Features(
+        image=datasets.Image(), question=text, answers=text, family=datasets.ClassLabel(names=["form", "chart"])
+    )
+    rows = {"image": [str(parquet.parent / f"{i}.png") for i in range(3)], "question": ["a?", "b?", "c?"]}
+    made = datasets.Dataset.from_dict(rows | {"answers": ["1", "2", "3"], "family": [1, 0, -1]}, features)
+    made.to_parquet(next(parquet.iterdir()))
+    assert [example.family for example in load_hub(str(parquet), asked)] == ["chart", "form", "all"]
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("value", "type_name"),

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from transformers import (
     CLIPImageProcessor,
     CLIPVisionConfig,
@@ -612,6 +613,28 @@ def test_fingerprints_see_all_that_a_question_passes_through(loaded):
     assert len({code_fingerprint(*packages) for packages in ((), ("evaluation",), ("evaluation", "training"))}) == 3
 
 
+def test_what_merges_cells_has_no_recall_of_the_pictures_alone_that_it_leaves_whole(loaded):
+    *_, examples, facts = loaded
+    kept = [Answer("arrcoc", "64", e.name, "42", 6.0, 1.0 if e.evidence else None) for e in examples]
+    merged = [replace(one, recall=None if number == 1 else one.recall) for number, one in enumerate(kept)]
+    rows = report.summarise(examples, facts, {("arrcoc", "64"): kept, ("tome", "64"): merged}, resamples=20)
+    ours, theirs = rows[-2:]
+    assert (ours["evidence_recall"], ours["evidence_recall_questions"]) == (1, 6)
+    assert (theirs["evidence_recall"], theirs["kept_whole"], theirs["evidence_recall_vs_arrcoc"]) == (None,) * 3
+    assert theirs["exact_match"] == ours["exact_match"]
+
+
+def test_questions_of_no_family_have_a_row_beside_those_of_one(loaded):
+    *_, examples, facts = loaded
+    families = ["all", "all", *(["other"] * (len(examples) - 2))]
+    examples = [replace(example, family=family) for example, family in zip(examples, families, strict=True)]
+    said = {("arrcoc", "0.5"): [Answer("arrcoc", "0.5", e.name, "42", 6.0, None) for e in examples]}
+    rows = report.summarise(examples, facts, said, resamples=20)
+    assert {row["family"]: row["questions"] for row in rows} == {"no family": 2, "other": 5, "all": 7}
+    alone = [replace(example, family="all") for example in examples]
+    assert [row["family"] for row in report.summarise(alone, facts, said, resamples=20)] == ["all"]
+
+
 def test_scores_and_differences_by_hand(loaded):
     *_, examples, facts = loaded
     right = [Answer("arrcoc", "0.5", e.name, e.answers[0], 6.0, 1.0 if e.evidence else None) for e in examples]
@@ -734,6 +757,16 @@ def test_weights_lie_in_the_folder_or_where_training_wrote_them(tmp_path):
     below.write_bytes(b"1")
     assert loading.weights_file(tmp_path, "query_blind") == below
     assert loading.weights_fingerprint(tmp_path, ["query_blind"]) != empty
+    fingerprints = set()
+    for order in (1, -1):  # which differs from one process to the next
+        tensors = dict([("a", torch.ones(2)), ("b", torch.zeros(3))][::order])
+        below.unlink()  # it is read where it lies
+        save_file(tensors, below, dict([("x", "1"), ("y", "2")][::order]))
+        fingerprints.add(loading.weights_fingerprint(tmp_path, ["query_blind"]))
+    below.unlink()
+    save_file(tensors, below, {"x": "1", "y": "3"})
+    assert len(fingerprints) == 1
+    assert loading.weights_fingerprint(tmp_path, ["query_blind"]) not in fingerprints
     (tmp_path / "query_blind.safetensors").write_bytes(b"2")
     with pytest.raises(ValueError, match="keep the one"):
         loading.weights_file(tmp_path, "query_blind")

@@ -57,6 +57,9 @@ def test_methods_and_budgets_that_read_the_same_share_one_pass(asked, passes, tm
     said_of(asked, tmp_path / "answers", [pair for pair in RUNS if pair[0] in ("full", "arrcoc")])
     assert passes == [whole]
     passes.clear()
+    said_of(asked, tmp_path / "between", [(name, 0.5) for name in ("arrcoc", "resize", "two_stage_40", "random")])
+    assert passes.count(whole) == 1, "what shows other pixels comes last"
+    passes.clear()
     said_of(asked, tmp_path / "watched", [pair for pair in RUNS if pair[0] in ("full", "visionzip")])
     assert passes == [whole] * 3, "visionzip watches the tower's last block at either budget"
     passes.clear()

@@ -1,5 +1,7 @@
 """dev.study: short runs that differ in one part, each trained and measured."""
 
+import argparse
+
 import pytest
 import torch
 
@@ -75,6 +77,17 @@ def test_several_data_are_measured_each_in_columns_of_its_own(checkpoint, tmp_pa
     asked, blind = [call[call.index("--signals") + 1] for call in trained]
     assert "named" in asked
     assert blind == ",".join(signal for signal in asked.split(",") if "named" not in signal)
+
+
+def test_data_without_boxes_are_measured_by_their_answers(tmp_path, monkeypatch):
+    def answered(call):
+        out = tmp_path / "measured.csv"
+        assert call[call.index("--out") + 1] == str(out.with_suffix(""))
+        out.write_text("family,budget,evidence_recall,exact_match\nall,0.1,,0.5\nform,0.1,,1\n")
+
+    monkeypatch.setattr(study.run, "main", answered)
+    options = argparse.Namespace(model="m", limit=2, data=["folder"])
+    assert study._measured(options, "folder", [], tmp_path / "measured") == {"exact_match at 0.1": 0.5}
 
 
 @torch.no_grad()

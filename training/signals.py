@@ -17,7 +17,10 @@ SIGNALS = {
     "lm_gates": (("student",), "language-model loss, kept tokens times sigmoid gates"),
     "lm_gumbel": (("student",), "language-model loss, top-k of scores with Gumbel noise, straight-through gates"),
     "lm_soft_topk": (("soft",), "language-model loss, all tokens, log of their soft top-k added to the attention"),
-    "lm_answered": (("soft", "teacher"), "lm_soft_topk of what the frozen model answers right from all tokens, alone"),
+    "lm_answered": (
+        ("soft", "teacher"),
+        "lm_soft_topk of what the frozen model answers from all tokens as the first of `answers` is written, alone",
+    ),
     "distill_answer": (("student", "teacher"), "KL from the full model's answer distribution to the pruned one's"),
     "distill_attention": (("teacher",), "KL from the full model's attention over the image to the scores' softmax"),
     "distill_unmarked": (

@@ -12,6 +12,7 @@ from evaluation.baselines.interface import Method, Prepared, cells_of, is_arrcoc
 #   load_weights(model, file): what a learned method needs first
 #   prefill(model, processor, examples, budgets): its prefill as published, for timing, where the function answers another way
 #   PREPARES: names of its functions that do what a processor does, which is no prefill
+#   OWN_PIXELS: True where the vision tower sees something else than the whole pictures
 #   READS_ALL: True where the language model's first layers read every token at any budget
 #   UNTIMED: why neither tells what the published method costs
 METHODS = {
@@ -95,6 +96,15 @@ def untimed(name: str) -> str | None:
         ValueError: there is no method of this name.
     """
     return getattr(importlib.import_module(_entry(name)[0]), "UNTIMED", None)
+
+
+def own_pixels(name: str) -> bool:
+    """Whether the vision tower sees something else of this method than the whole pictures.
+
+    Raises:
+        ValueError: there is no method of this name.
+    """
+    return getattr(importlib.import_module(_entry(name)[0]), "OWN_PIXELS", False)
 
 
 def reads_all(name: str) -> bool:

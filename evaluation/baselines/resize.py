@@ -20,6 +20,7 @@ from evaluation.baselines.interface import (
 STEPS = 10
 LEAST_SIDE = 16
 PREPARES = ("small_prompt",)
+OWN_PIXELS = True
 
 
 def supports(model) -> None:

@@ -10,6 +10,7 @@ from arrcoc.encoding import coarse_grid
 from arrcoc.placement import merged_grids
 from evaluation.baselines.interface import Prepared, prompt
 
+OWN_PIXELS = True
 ENCODE_RATIOS = {"two_stage": 0.35, "two_stage_30": 0.3, "two_stage_40": 0.4, "auto_stage": "auto"}
 
 

@@ -23,7 +23,7 @@ from evaluation.budgets import parse_budgets
 from evaluation.lmms import table
 from evaluation.lmms.condition import METHODS, Condition, conditions
 from evaluation.loading import count
-from evaluation.records import code_fingerprint
+from evaluation.records import code_fingerprint, tensors_fingerprint
 from publishing.files import sha256_of
 
 DEFAULT_METHODS = ["stock", "arrcoc", "resize"]
@@ -125,7 +125,7 @@ def contents(options: argparse.Namespace, condition: Condition) -> dict[str, str
 @functools.cache
 def _sha256(file: Path, changed: int) -> str:
     # `changed` is part of what the cache knows a file by
-    return sha256_of(file)
+    return tensors_fingerprint(file) if file.suffix == ".safetensors" else sha256_of(file)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import difflib
 import json
 import math
+import os
 import re
 import sys
 import warnings
@@ -263,12 +264,20 @@ def picture_size(picture) -> tuple[int, int] | str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            size = open_picture(opener()).size
+            size = open_picture(source := opener()).size
+        if isinstance(source, (str, os.PathLike)) and (pages := _pages_of_tiff(source)) > 1:
+            return f"it has {pages} pages, of which the first alone would be read; save each as a file of its own"
     except Exception as error:  # decoders of damaged files raise all sorts
         return str(error) or type(error).__name__
     if max(size) > MAX_ASPECT * min(size):
         return f"{size[0]} x {size[1]} pixels are longer than {MAX_ASPECT} to 1; crop the picture"
     return size
+
+
+def _pages_of_tiff(path) -> int:
+    # frames of other formats are an animation, or a small copy in a photo
+    with Image.open(path) as image:
+        return getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
 
 
 def question_key(picture: str, question: str) -> tuple[str, str]:

@@ -86,7 +86,9 @@ def load_hub(
         )
     rows, split = _open(name, split, config, revision, streaming)
     chosen = _choose_columns(rows, columns or {}, name)
-    classes = _classes(rows.features[chosen["answers"]], chosen["answers"], name)
+    classes = {"answers": _classes(rows.features[chosen["answers"]], chosen["answers"], name)}
+    if "family" in chosen:
+        classes["family"] = getattr(rows.features[chosen["family"]], "names", [])
     rows = _undecoded(rows, chosen, name)
     problems, duplicates = Problems(f"hub:{name}[{split}]"), Duplicates()
     order = range(len(rows)) if not streaming else ()
@@ -97,8 +99,8 @@ def load_hub(
     for index, row in _read(numbered, name):
         if limit is not None and len(kept) == limit:
             break
-        if classes:
-            row = {**row, chosen["answers"]: _by_name(row[chosen["answers"]], classes)}
+        named = {chosen[field]: _by_name(row[chosen[field]], names) for field, names in classes.items() if names}
+        row = {**row, **named}
         value = row[chosen["image"]]
         shown = _identity(value)
         if shown in pictures:
@@ -198,7 +200,9 @@ def _may_be(field: str, feature) -> bool:
     """Whether a column of this type may hold an optional field; datasets of other purposes have columns of the same names."""
     datasets = importlib.import_module("datasets")
     is_value = isinstance(feature, datasets.Value)
-    return (is_value and feature.dtype.removeprefix("large_") == "string") if field == "family" else not is_value
+    if field != "family":
+        return not is_value
+    return isinstance(feature, datasets.ClassLabel) or (is_value and feature.dtype.removeprefix("large_") == "string")
 
 
 def _classes(feature, column: str, name: str) -> list[str]:

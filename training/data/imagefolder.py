@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from io import StringIO
@@ -325,9 +326,24 @@ def _picture_fits(picture: Path, boxes, place: str, sizes: dict, problems: Probl
         sizes[picture] = picture_size(picture) if os.path.isfile(picture) else None
     size = sizes[picture]
     if size is None:
-        problems.add(place, "missing picture", f"there is no file {picture}")
+        problems.add(place, "missing picture", f"there is no file {picture}{_of_like_name(picture)}")
     elif isinstance(size, str):
         problems.add(place, "unreadable picture", size)
     else:
         return check_boxes(boxes, size, place, problems)
     return False
+
+
+def _of_like_name(picture: Path) -> str:
+    """What a file beside a missing picture is called whose name differs in capitals or in how Unicode writes it."""
+
+    def plain(name: str) -> str:
+        return unicodedata.normalize("NFC", name).casefold()
+
+    beside = os.listdir(picture.parent) if os.path.isdir(picture.parent) else []
+    for name in beside:
+        if plain(name) == plain(picture.name):
+            alike = unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", picture.name)
+            how = "whose letters Unicode writes otherwise" if alike else "in other capitals"
+            return f", but {name!r} {how}; write its name as it is on disk"
+    return ""

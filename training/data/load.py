@@ -58,7 +58,8 @@ def load_examples(
         split: "train" or "held_out"; of the world by layout and value, of tables by table, of folders and Hub
             datasets by their own parts, which may be named themselves.
         seed: of what is drawn, and of the choice that `limit` makes.
-        limit: at most so many examples. The world, which has no end, gives 100 without one.
+        limit: at most so many examples. The world, which has no end, gives 100 without one, or, with several questions to a
+            page, those of as many pages as would have so many: fewer, since not every page has them.
         skip_bad: leave bad records out instead of refusing; how many is printed, and stands in `left_out`.
 
     Raises:
@@ -180,6 +181,12 @@ def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Example
     found = world_examples(split, seed, pages=-(-wanted // questions), **drawn)
     if spec.find and len(found) > wanted:  # of all pages, not all of the first
         found = [found[place] for place in sorted(Random(seed).sample(range(len(found)), wanted))]
+    if questions > 1 and len(found) < wanted:
+        print(
+            f"--data world with questions={questions}: {len(found)} questions, since not every page has as many; ask for more than "
+            f"{wanted} with --limit",
+            file=sys.stderr,
+        )
     return Examples(found[:wanted])
 
 
