@@ -9,7 +9,7 @@ INSTRUCTION = re.compile(
     r"no\s+explanations?|let['\u2019]s|do\s+not|don['\u2019]t|"
     r"max(?:imum)?\s+(?=\S)|at\s+most|one\s+word|(?:a|(?:your|the|short|brief|final)\s+answer|output|response|answer)(?=:\s*\Z)|"
     r"in\s+(?:one|a|\d+|two|three|a\s+few)\s+(?:single\s+)?(?:word|sentence)s?|as\s+an?\s+(?:number|integer|word|list)|"
-    r"your\s+answer\s+should|"
+    r"your\s+answer\s+should|the\s+(?:best|correct|right)\s+answer\s+is(?=:\s*\Z)|"
     r"(?:short|brief)\s+answer|(?:number|letter|digits)s?\s+only|yes\s+or\s+no|no\s+(?:additional|need|other)|please(?=\W*\Z)|"
     r"(?P<gives>give|only|just|output|return|provide|select|choose|pick|write|put|enclose|wrap))\b",
     re.IGNORECASE,
@@ -42,7 +42,7 @@ HOW_PHRASES = re.compile(
     r"|\b(?:just|with(?: only| just)?) the letter(?: only)?\b(?! (?:\(|of|from|to|by|sent))"
     r"|\b[a-d](?:, ?[a-d]){0,9},? or [a-d]\b|\([a-d](?:(?:[/,]|,? or) ?[a-d])+\)"
     r"|\b(?:based on|from|using|with what is (?:written|shown) (?:in|on)) (?:only )?"
-    r"(?:the|this) (?:image|picture|page|document|photo)\b"
+    r"(?:the|this) (?:text (?:in|on) the )?(?:image|picture|page|document|photo)\b|\Athe (?:best|correct|right) answer is: ?\Z"
     r"|\b(?:letter|number)(?: \([a-d][^()]*\))? of (?:the|your) (?:(?:correct|right|best|chosen) )?(?:option|answer|choice)\b"
     r"|\b(?:correct|right|best|final) (?:option|answer|choice)s?\b|\b(?:options|choices) (?:above|below)\b"
     r"|\b(?:reason )?step by step\b|\bthe (?:thinking|reasoning) process\b|\banswer: ?\W?\w\b|<[^<>\n]{0,20}>|\\boxed\b"
@@ -66,6 +66,16 @@ TELLS = re.compile(
     r"i\s+(?:need|want)(?!\s+(?:it|this|that|them)\b)|"
     "i(?:\u2019|')?d? (?:would )?like)\\b",
     re.IGNORECASE,
+)
+# What one is told to do, beside a sentence that asks: "Compare the two years. Which is larger?"
+TASK = re.compile(
+    r"\W*(?:(?:please|so|then|now|and)\W+){0,2}(?:calculate|check|compare|compute|consider|count|describe|determine|identify|"
+    r"locate|look\s+at|name|state|summari[sz]e|transcribe|translate|verify)\b",
+    re.IGNORECASE,
+)
+# Lines of at most ten words that list what is asked for behind such a sentence: with bullets or numbers, or of a JSON template.
+FIELDS = re.compile(
+    r"(?:^[ \t]*(?:[-*\u2022]|\d{1,2}[.)]|[\"{}\[\]])[ \t]*(?:\S+[ \t]+){0,9}\S*[ \t]*(?:\n|\Z)){2,}", re.MULTILINE
 )
 # Lines behind the last question that say what is asked for, one each.
 LISTED_LINES = re.compile(r"(?:\n[ \t]*(?:[-*\u2022][ \t]*)?\w[^\n.?!]{0,40}){2,40}\s*\Z")
@@ -95,7 +105,11 @@ CLOSING = re.compile(
     r"which (?:letter|one)(?: is (?:correct|right))?|pick the right one)(?:\s*[:?.])?\s*\Z",
     re.IGNORECASE,
 )
-OPTIONS = re.compile(r"(?:^|(?<=\s))(?:options|choices)\s*:\s*\Z", re.IGNORECASE)
+OPTIONS = re.compile(
+    r"(?:^|(?<=\s))(?:(?:there are|here are)\s+)?(?:(?:several|some|two|three|four|five|six|the|the answer)\s+)?(?:options|choices)"
+    r"(?:\s+are)?(?:\s+(?:listed\s+)?(?:below|as follows))?\s*:\s*\Z",
+    re.IGNORECASE,
+)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # What a question before options has that leaves it to them to say what is asked: "Which of the following is on the page?"
 NAMES_NOTHING = frozenset((
@@ -119,6 +133,13 @@ SEVERAL = frozenset((
     "these", "following", "two", "three", "four", "five", "both", "things", "items", "entries", "lines", "table",
 ))  # fmt: skip
 LOOKS_UP = frozenset(("find", "read", "fill", "check", "checking", "get", "copy", "value", "values", "say"))
+LISTS = frozenset(("each", "give", "tell", "provide", "transcribe", "locate", "contain", "missing", "help", "with"))
+# What is compared is named by the options alone: "Which is bigger? A. Norway B. Chad"
+COMPARES = frozenset((
+    "larger", "largest", "bigger", "biggest", "smaller", "smallest", "higher", "highest", "lower", "lowest", "taller", "tallest",
+    "older", "oldest", "younger", "youngest", "cheaper", "cheapest", "longer", "longest", "shorter", "shortest", "heavier",
+    "heaviest", "more", "most", "fewer", "fewest", "less", "least", "better", "best", "worse", "worst", "first", "last",
+))  # fmt: skip
 ONE_OF_THEM = frozenset(("which", "correct", "true", "best", "right"))
 # Where to look, at the end: "What is the total shown on this page?" No cell is about that.
 _PICTURE = (
@@ -149,7 +170,8 @@ ABOUT_ALL = NAMES_NOTHING | frozenset((
 OWN = re.compile(  # in small letters: "Seasons of My Heart" is a title
     r"(?<!\b[Hh]ere is)(?<!\b[Tt]his is)(?:(?<=\bis)|(?<=\bof)|(?<=\bme)|(?<='s)) (?:my|our|your|this) (?=[^\W\d])"
     r"(?!(?:document|image|page|photo|photograph|picture|scan|screen|screenshot|one|an?|the|own|at|by|for|from|in|on|of|to|with|"
-    r"and|or|please|thanks|cheers)\b)"
+    r"and|or|please|thanks|cheers|about|as|called|used|made|due(?! date)|worth|say|mean|supposed|located|addressed|calculated|"
+    r"right|wrong|correct|is)\b)"
 )
 # Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.
 _AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019")
@@ -163,7 +185,7 @@ SAYS_MORE = re.compile(
     r"\A(?:(?:please|now|just|kindly|briefly|carefully|fully|quickly|thoroughly)\s+)?"
     r"(?:tell|give|show|find|list|read|count|describe|look|transcribe|translate|summari[sz]e|explain|extract|identify|compare|"
     r"(?:free\s+)?ocr|continue|solve|caption|convert|analy[sz]e|parse|recogni[sz]e|elaborate|detect|locate|digiti[sz]e|paraphrase|"
-    r"more|hello|hi|thanks|thank|no|name(?= ))\b",
+    r"more|hello|hi|thanks|thank|no|name(?= )|any|all|click|highlight|ok|okay|press|scroll|select|tap|type(?= ))\b",
     re.IGNORECASE,
 )
 ARTICLE = re.compile(r"\A(?:the|an?)\s+", re.IGNORECASE)

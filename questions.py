@@ -10,7 +10,9 @@ from .question_words import (
     ASKS_ANEW,
     BEHIND,
     CLOSING,
+    COMPARES,
     ENDS,
+    FIELDS,
     FORM,
     GOES_ON,
     HOW,
@@ -19,6 +21,7 @@ from .question_words import (
     LETTERS,
     LISTED,
     LISTED_LINES,
+    LISTS,
     LONG,
     LOOKS_UP,
     MARKS,
@@ -35,6 +38,7 @@ from .question_words import (
     SENTENCES,
     SEVERAL,
     SHOWN,
+    TASK,
     TELLS,
     WHEN,
     WHERE,
@@ -114,8 +118,8 @@ def _of_system(bodies: list[str]) -> str:
     """What a system's turn asks where users show pictures alone: its last text, less who answers and how, if short or asking."""
     sentences = SENTENCES.split((bodies or [""])[-1])
     asked = " ".join(one for one in sentences if not (PERSONA.match(one) or _instructs(one)))
-    short = len(WORD.findall(asked)) <= LONG
-    return asked if short or any(end in asked for end in ENDS) else ""
+    asks = any(end in asked for end in ENDS) or any(TELLS.match(one) for one in SENTENCES.split(asked))
+    return asked if asks or len(WORD.findall(asked)) <= LONG else ""
 
 
 def _plain(body: str) -> str:
@@ -143,7 +147,10 @@ def _in_one_line(question: str) -> str:
     if name := _name_alone(question):
         asked = f"What's the {name.lower()}?"
         return asked if name.islower() else f"{asked} {name}"
-    if question.isupper() and " " in question:
+    cased = not any(
+        letter.isalpha() and letter.lower() == letter.upper() for letter in question
+    )  # no script without capitals
+    if question.isupper() and " " in question and cased:
         return f"{question.capitalize()} {question}"
     return question
 
@@ -163,14 +170,30 @@ def _without_context(question: str) -> str:
         return question
     listed = LISTED_LINES.search(question)
     before = question if listed is None else question[: listed.start()]
-    sentences = [sentence for sentence in SENTENCES.split(before) if WORD.search(sentence)]
+    sentences, lists = _sentences_of(before)
     words = [len(WORD.findall(sentence)) for sentence in sentences]
     asking = {n for n, one in enumerate(sentences) if any(end in one for end in ENDS) or TELLS.match(one)}
     if not asking:
         return question
+    asking |= {n for n, one in enumerate(sentences) if TASK.match(one)}
+    asking |= {n for n in lists if asking & {n - 1, n - 2}}
     leading = {number - 1 for number in asking if number and words[number - 1] <= LONG // 2}
     last = {len(sentences) - 1} if words[-1] <= LONG and listed is None and not _instructs(sentences[-1]) else set()
     return " ".join([*(sentences[n] for n in sorted(asking | leading | last)), *([listed[0]] if listed else [])])
+
+
+def _sentences_of(text: str) -> tuple[list[str], set[int]]:
+    """The sentences of a text, each list of fields being one of them, and the numbers of these."""
+    sentences: list[str] = []
+    lists, end = set(), 0
+    for found in [*FIELDS.finditer(text), None]:
+        plain = text[end : found.start() if found else len(text)]
+        sentences += [sentence for sentence in SENTENCES.split(plain) if WORD.search(sentence)]
+        if found:
+            lists.add(len(sentences))
+            sentences.append(found[0].strip())
+            end = found.end()
+    return sentences, lists
 
 
 def _without_instruction(question: str) -> str:
@@ -212,7 +235,9 @@ def _without_options(question: str) -> str:
                 return whole
             words = set(WORD.findall(asked.lower()))
             several = words & SEVERAL and words & LOOKS_UP and not words & ONE_OF_THEM
-            if several or (words & LISTED and words <= NAMES_A_LIST):
+            several = several or (words & LISTS and words <= NAMES_A_LIST | SEVERAL | LISTS)
+            compares = words & COMPARES and words <= NAMES_NOTHING | COMPARES and not words <= NAMES_NOTHING
+            if several or compares or (words & LISTED and words <= NAMES_A_LIST):
                 return f"{asked} {question[first.start() :].strip()}"
             if words <= NAMES_NOTHING:
                 return OPTION.sub(" or ", question[first.start() :]).removeprefix(" or ")

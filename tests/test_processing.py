@@ -605,6 +605,61 @@ def test_what_goes_on_about_a_question_is_read_as_it(said, processor, page):
         assert questions(processor, inputs) == [other]
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("What is this about?", "What is this about?"),
+        ("When is this due?", "When is this due?"),
+        ("What is this due date?", "What is the due date?"),
+        ("Click Save", "Click Save"),
+        ("Any errors?", "Any errors?"),
+        ("\u56fe\u4e2d\u6709\u51e0\u4e2a ABC?", "\u56fe\u4e2d\u6709\u51e0\u4e2a ABC?"),
+        ("WHAT IS THE TOTAL OF AB12?", "What is the total of ab12? WHAT IS THE TOTAL OF AB12?"),
+        ("Which is bigger?\nA. Norway\nB. Chad", "Which is bigger? A. Norway\nB. Chad"),
+        ("Which of these is the total?\nA. 5\nB. 7", "Which of these is the total?"),
+        (
+            "Can you give me the following?\na) the IBAN\nb) the BIC",
+            "Can you give me the following? a) the IBAN\nb) the BIC",
+        ),
+        ("Which field is empty?\nA. name\nB. date", "Which field is empty?"),
+        (
+            "What does the man hold?\nThere are several options:\nA. a cup\nB. a pen\nAnswer with the letter.",
+            "What does the man hold?",
+        ),
+        ("What does the man hold? Here are the options:\nA. a cup\nB. a pen", "What does the man hold?"),
+        ("What is the total?\nThe best answer is: ", "What is the total?"),
+        (
+            "what is the amount of total_price? Answer this question using the text in the image directly.",
+            "what is the amount of total_price?",
+        ),
+        (
+            "Extract the following fields from this invoice:\n- Invoice number\n- Supplier VAT ID\n- Net amount\n\n"
+            "Return the result as valid JSON without any markdown fences. If a field is missing, use null. Do not invent values "
+            "and do not add a text of your own.",
+            "Extract the following fields from this invoice: - Invoice number - Supplier VAT ID - Net amount",
+        ),
+        (
+            "Compare the revenue of 2018 and 2019 in the table. I have to tell my colleagues by tomorrow which of the two was the "
+            "better one for us, and they do not have this page themselves. Can you do that?",
+            "Compare the revenue of 2018 and 2019 in the table.",
+        ),
+    ],
+)
+def test_what_names_what_is_asked_stays(processor, page, said, asked):
+    read = read_of(processor, page, said)
+    assert read.startswith(" ".join(asked.split())) if len(said) > 160 else read == " ".join(asked.split())
+
+
+def test_a_long_turn_of_the_system_that_tells_what_to_extract_is_read(processor, page):
+    told = (
+        "Extract the vendor, the date, and the total from the picture that the user sends. "
+        + "Do not guess at all. " * 9
+    )
+    chat = [{"role": "system", "content": told}, {"role": "user", "content": [{"type": "image", "image": page()}]}]
+    inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
+    assert questions(processor, inputs)[0].startswith("Extract the vendor, the date, and the total")
+
+
 @pytest.mark.parametrize("repeated", ["\nanswer" + " " * 10**5 + "x", "\nAnswer " + "a,b," * 25_000])
 def test_questions_of_many_characters_are_read_in_time(repeated):
     began = time.process_time()
