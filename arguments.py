@@ -1,6 +1,9 @@
-"""The arguments of a processor's call: reading them, and refusing those that are not the processor's."""
+"""The arguments of a processor's call, and of the model's: reading them, and refusing those that are not its."""
 
 import difflib
+from collections.abc import Mapping
+
+import numpy as np
 
 from .configuration_arrcoc import CALL_ARGUMENTS, PROCESSOR_DIALS, model_dials
 
@@ -46,6 +49,16 @@ def refuse_misspelt_dials(names):
         if close or "budget" in name:
             meant = close[0] if close else "token_budget"
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
+
+
+def refuse_lists(arguments: Mapping):
+    """Raises TypeError where one of a model's `arguments` is a list or an array, as processors give without `return_tensors`."""
+    for name in ("input_ids", "pixel_values", "image_grid_thw"):
+        if isinstance(value := arguments.get(name), list | tuple | np.ndarray):
+            raise TypeError(
+                f"{name} is a {type(value).__name__} and no tensor; pass return_tensors='pt' to the processor, or to "
+                "apply_chat_template() beside return_dict=True"
+            )
 
 
 def refuse_halves(text, name: str = "text"):

@@ -190,6 +190,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     """
 
     model_type = "arrcoc_qwen3_vl"
+    # of an output, what a Trainer does not gather as predictions: the cache, and features of whatever shapes
+    keys_to_ignore_at_inference = ["past_key_values", "cache", "image_outputs", "video_outputs", "rope_deltas"]
 
     arrcoc_version: int = _dial(CONFIG_VERSION, 1, math.inf, "(a format version)")
     information_weight: float | int = _dial(1.0, 0.0, 10.0, "(a weight)")

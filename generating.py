@@ -10,6 +10,7 @@ import transformers
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.generation import utils as generation_utils
 
+from .arguments import refuse_lists
 from .caching import (
     CACHE,
     cached_rows,
@@ -47,7 +48,10 @@ class GeneratingMixin:
     @functools.wraps(Qwen3VLForConditionalGeneration.generate)
     def generate(self, *args, **kwargs):
         refuse_misspelt_arguments(self._not_of_forward(kwargs))
-        cache = given_cache(kwargs.get("past_key_values"), dict(kwargs))
+        refuse_lists(kwargs)
+        cache = given_cache(kwargs.pop("past_key_values", None), kwargs)
+        if cache is not None:
+            kwargs[CACHE] = cache  # by the name that this release gives it
         pictures = None if cache is None else pictures_of(kwargs)
         check_same_pictures(cache, pictures)
         result = super().generate(*args, **kwargs)

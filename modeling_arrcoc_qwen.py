@@ -14,6 +14,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .allocating import AllocatingMixin
+from .arguments import refuse_lists
 from .caching import (
     CACHE,
     PromptEnd,
@@ -150,6 +151,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
             images: the arguments of `get_image_features`.
             videos: pixel_values_videos and video_grid_thw.
         """
+        refuse_lists(images | {"input_ids": input_ids})
         merge = self.config.vision_config.spatial_merge_size
         is_image = None if input_ids is None else input_ids == self.config.image_token_id
         grids, counts = images["image_grid_thw"], images["image_token_counts"]

@@ -113,7 +113,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         # not handed on: the tokenizer reads the model's config with all that it is given, which refuses them
         dials = {name: kwargs.pop(name) for name in PROCESSOR_DIALS if name in kwargs}
         if "_from_pipeline" in kwargs:  # which hands the model's arguments on to the processor, too
-            models = {*CALL_ARGUMENTS, *model_dials()}
+            # the dtype would be kept by the tokenizer, which can't be saved with it
+            models = {*CALL_ARGUMENTS, *model_dials(), "dtype", "torch_dtype"}
             kwargs = {name: value for name, value in kwargs.items() if name not in models}
         try:
             processor = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)

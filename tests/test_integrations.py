@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments, pipeline
+from transformers import DynamicCache, Trainer, TrainingArguments, pipeline
 
-from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 
 pytestmark = pytest.mark.core
 
@@ -214,6 +214,51 @@ def test_offloaded_weights_give_the_same_logits(way, mode, model, batch, tmp_pat
     blind = {name: value for name, value in prompt.items() if not name.startswith("query_")}
     assert model(**blind).logits.isfinite().all()
     assert model.generate(**prompt, max_new_tokens=2).shape[0] == 2
+
+
+def test_trainer_predicts_logits_alone_whatever_a_batch_shows(model, page, make_inputs, tmp_path):
+    """One picture keeps all cells, one does not, and the last prompt has none: their features have other shapes."""
+    prompts = [make_inputs([picture], token_budget=12) for picture in (page(128, 96), page(32, 32), [])]
+    length = max(prompt["input_ids"].shape[1] for prompt in prompts)
+
+    def collate(numbers):
+        (prompt,) = (dict(prompts[number]) for number in numbers)
+        for name in ("input_ids", "attention_mask", "mm_token_type_ids"):
+            short = length - prompt[name].shape[1]
+            prompt[name] = torch.nn.functional.pad(prompt[name], (short, 0))
+        return prompt | {"labels": prompt["input_ids"]}
+
+    options = {"per_device_eval_batch_size": 1, "remove_unused_columns": False, "use_cpu": True, "report_to": "none"}
+    trainer = Trainer(model, TrainingArguments(str(tmp_path), **options), collate, eval_dataset=list(range(3)))
+    trainer.compute_metrics = lambda predicted: {"rows": len(predicted.predictions)}
+    assert trainer.evaluate()["eval_rows"] == 3
+    assert trainer.predict(list(range(3))).predictions.shape == (3, length, model.config.text_config.vocab_size)
+
+
+def test_what_a_pipeline_loads_in_a_dtype_is_saved(checkpoint, tmp_path):
+    pipe = pipeline("image-text-to-text", model=str(checkpoint), trust_remote_code=True, dtype=torch.float32)
+    assert pipe.model.dtype == torch.float32
+    pipe.processor.save_pretrained(tmp_path)
+    assert ARRCOCProcessor.from_pretrained(tmp_path).token_budget == pipe.processor.token_budget
+
+
+def test_what_is_no_tensor_is_refused_as_such(model, processor, page):
+    text = "<|vision_start|><|image_pad|><|vision_end|>date?"
+    for kind, came in (("np", "ndarray"), (None, "list")):
+        inputs = processor(images=[page(64, 64)], text=[text], return_tensors=kind)
+        for call in (model, model.generate):
+            with pytest.raises(TypeError, match=f"input_ids is a {came} and no tensor; pass return_tensors='pt'"):
+                call(**inputs)
+
+
+@pytest.mark.filterwarnings("error:.*past_key_values. is deprecated")
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_generate_takes_a_cache_by_either_name_on_any_release(name, model, batch):
+    inputs = {key: value for key, value in batch.items() if key != "labels"}
+    held = DynamicCache()
+    tokens = model.generate(**inputs, max_new_tokens=2, do_sample=False, **{name: held})
+    assert torch.equal(tokens, model.generate(**inputs, max_new_tokens=2, do_sample=False))
+    assert held.get_seq_length() >= inputs["input_ids"].shape[1]
 
 
 @pytest.fixture(scope="module")
