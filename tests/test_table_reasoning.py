@@ -206,3 +206,20 @@ def test_tables_of_which_nothing_can_be_asked_are_no_data(tmp_path):
     files |= {name: as_csv([["Name"], ["Ada"], ["Ben"]]) for name in files if name.endswith(".csv")}
     with pytest.raises(DataError, match="has no question of split='train' that can be drawn"):
         load_examples(f"wikitables:{tar_of(tmp_path, files)}?page=12x16&questions=lookup", "train", 1)
+
+
+def test_the_order_of_rows_is_asked_by_place_where_a_rank_says_otherwise():
+    turned = Task(HEADER, tuple((place, *row[1:]) for place, row in zip("52341", BODY, strict=True)), (0, 0))
+    of_order = {question for wordings in (made.AFTER, made.BEFORE, made.FIRST, made.LAST) for question in wordings}
+    of_order -= {*made.BELOW, *made.ABOVE, *made.TOP, *made.BOTTOM}
+    headers = "|".join(HEADER).lower()
+    patterns = [re.escape(wording).replace(r"\{t\}", f"({headers})").replace(r"\{x\}", ".+") for wording in of_order]
+    for task, some in ((TASK, True), (turned, False)):
+        questions = [each.question for each in asked(task=task, count=300)]
+        assert any(re.fullmatch(pattern, said.lower()) for said in questions for pattern in patterns) == some
+
+
+def test_no_number_is_below_or_above_another_by_its_place():
+    said = [each.question.lower() for each in asked(count=300)]
+    assert any(re.search(r"is (below|above) [a-z]", one) for one in said)
+    assert not any(re.search(r"is (below|above) [\d,]+\??$", one) for one in said)

@@ -180,6 +180,12 @@ class _Page:
         """Whether a column may have an order of its own, which need not be that of the rows."""
         return column in self.numbers or self.counts(column) != "amount"
 
+    @cached_property
+    def disordered(self) -> bool:
+        """Whether ranks or times are shown that do not rise down the page: what came first may be another row than the first."""
+        orders = [self.numbers.get(column) for column in self.columns if self.counts(column) in ("rank", "time")]
+        return any(values is None or values != sorted(values) for values in orders)
+
     def alone(self, row: int, column: int) -> bool:
         """Whether a cell's text stands in it alone of all that the page shows, and is worth asking with."""
         text = words_of(self.text(row, column))
@@ -215,7 +221,9 @@ def _neighbour(page: _Page) -> Reasoned | None:
     if target is None or not page.alone(row, key):
         return None
     places, order = (BELOW, AFTER) if after else (ABOVE, BEFORE)
-    wordings = places if page.ordered(key) or page.ordered(target) else order
+    wordings = places if page.ordered(key) or page.ordered(target) or page.disordered else order
+    if key in page.numbers:  # below 0.825 is less than it
+        wordings = [wording for wording in wordings if not re.search(r"is (below|above) ", wording)]
     if target != key or target != page.names:  # nobody asks who is listed after 38
         wordings = [wording for wording in wordings if "{t}" in wording]
     return page.make(wordings, (other, target), [(row, key)], x=page.text(row, key))
@@ -229,7 +237,7 @@ def _end(page: _Page) -> Reasoned | None:
     target = page.random.choice(page.columns if page.names is None else [*page.columns, *[page.names] * 4])
     if row not in page.entries:
         return None
-    if page.ordered(target):
+    if page.ordered(target) or page.disordered:
         return page.make(TOP if first else BOTTOM, (row, target), [])
     return page.make(FIRST if first else LAST, (row, target), [])
 
