@@ -34,7 +34,7 @@ def place_of(kwargs: dict) -> dict:
 
 
 def refuse_misspelt_dials(names):
-    """Raises TypeError where one of `names` is not a dial but looks like one or like `question`, or is the model's."""
+    """Raises TypeError where one of `names` is not a dial but looks like one, or is the model's."""
     for name in names:
         if name in PROCESSOR_DIALS or name in _OF_TEMPLATES:
             continue
@@ -45,7 +45,7 @@ def refuse_misspelt_dials(names):
                 f"{name} is a dial of the model, not of the processor; pass it to the model's from_pretrained(), or set "
                 f"model.config.{name}"
             )
-        close = difflib.get_close_matches(name, (*PROCESSOR_DIALS, "question"), n=1, cutoff=0.8)
+        close = difflib.get_close_matches(name, PROCESSOR_DIALS, n=1, cutoff=0.8)
         if close or "budget" in name:
             meant = close[0] if close else "token_budget"
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
@@ -78,10 +78,14 @@ def given(kwargs: dict) -> dict:
 
 
 def refuse_late(kwargs: dict):
-    """Raises TypeError where a call brings what is set on the processor, or a group of its arguments what stands beside it."""
+    """Raises TypeError where a call brings what is set on the processor or nearly called `question`, or a group of its arguments
+    what stands beside it."""
     for name in PROCESSOR_DIALS:
         if name in kwargs:
             raise TypeError(f"{name} is not an argument of a call; set it on the processor: processor.{name} = ...")
+    for name in kwargs:
+        if difflib.get_close_matches(name, ["question"], cutoff=0.9):
+            raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean question?")
     for group in _GROUPS:
         for name in kwargs.get(group, {}):
             if name in CALL_ARGUMENTS:

@@ -253,12 +253,17 @@ def check_same_pictures(cache, pictures: list[list[tuple]] | None) -> None:
     Raises:
         ValueError: saying which picture of which prompt.
     """
-    held = getattr(cache, _PICTURES, None)
-    if not held or not pictures or len(pictures) % len(held) or not (cached := cached_tokens(cache)):
+    held, cached = getattr(cache, _PICTURES, None), cached_tokens(cache)
+    if not held:
         return
+    held = [[each for each in row if each[0] < cached] for row in held]
+    hold_pictures(cache, held)  # what was cropped away may be something else from now on
+    if not pictures or len(pictures) % len(held) or not cached:
+        return
+    of_rows = [{place: which for place, *which in row} for row in held]
     for number, shown in enumerate(pictures):
-        of_cache = held[number * len(held) // len(pictures)]
-        before, now = ({place: which for place, *which in each if place < cached} for each in (of_cache, shown))
+        before = of_rows[number * len(held) // len(pictures)]
+        now = {place: which for place, *which in shown if place < cached}
         for place in sorted(before.keys() | now.keys()):
             was, comes = before.get(place), now.get(place)
             if was and comes and was[1:] != comes[1:]:
@@ -266,7 +271,7 @@ def check_same_pictures(cache, pictures: list[list[tuple]] | None) -> None:
                     f"the cache was made from another picture than prompt {number} shows at token {place}; pass the pictures of "
                     "this conversation in their order, or start from an empty cache"
                 )
-            if was != comes:
+            if was != comes and now not in of_rows:  # a caller may have put the rows in another order
                 raise ValueError(
                     f"prompt {number} does not show the picture of token {place} as the cache read it: {_MOVED}"
                 )

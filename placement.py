@@ -128,8 +128,8 @@ def expand_prompt(
 
 
 def _runs_of(cells: torch.Tensor, is_image: torch.Tensor, attention_mask: torch.Tensor | None):
-    """As `image_runs`, which fit images of so many cells. What a mask hides of a prompt with a placeholder for each cell is no
-    padding: it is left to stock Qwen3-VL.
+    """As `image_runs`, which fit images of so many cells. Images that a mask hides of a prompt with a placeholder for each cell
+    are left to stock Qwen3-VL, where it runs such a prompt.
 
     Raises:
         ValueError: they do not fit.
@@ -137,7 +137,8 @@ def _runs_of(cells: torch.Tensor, is_image: torch.Tensor, attention_mask: torch.
     starts, lengths = image_runs(is_image, attention_mask)
     if len(lengths) != len(cells) and attention_mask is not None:
         every, of_each = image_runs(is_image)
-        if torch.equal(of_each, cells):
+        # stock takes those that are seen for the first ones
+        if torch.equal(of_each, cells) and torch.equal(lengths, cells[: len(lengths)]):
             return every, of_each
         if len(of_each) == len(cells):
             raise ValueError(

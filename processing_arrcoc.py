@@ -27,6 +27,8 @@ from .texture import pixel_canvas
 
 logger = logging.get_logger(__name__)
 
+# The tokenizer would keep them, and can't be saved with some.
+_OF_MODELS = ("dtype", "torch_dtype", "quantization_config", "attn_implementation", "device_map", "max_memory")
 QUESTION_TURNS = ("last_user", "image")
 # Token counts of questions are padded to a multiple of this, so that batches of unlike questions often agree in shape.
 _QUERY_MULTIPLE = 32
@@ -113,8 +115,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         # not handed on: the tokenizer reads the model's config with all that it is given, which refuses them
         dials = {name: kwargs.pop(name) for name in PROCESSOR_DIALS if name in kwargs}
         if "_from_pipeline" in kwargs:  # which hands the model's arguments on to the processor, too
-            # the dtype would be kept by the tokenizer, which can't be saved with it
-            models = {*CALL_ARGUMENTS, *model_dials(), "dtype", "torch_dtype"}
+            models = {*CALL_ARGUMENTS, *model_dials(), *_OF_MODELS}
             kwargs = {name: value for name, value in kwargs.items() if name not in models}
         try:
             processor = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)

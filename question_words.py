@@ -67,10 +67,15 @@ TELLS = re.compile(
     "i(?:\u2019|')?d? (?:would )?like)\\b",
     re.IGNORECASE,
 )
+# What tells a system to read pages, and not how to talk.
+EXTRACTS = re.compile(
+    r"\W*(?:(?:please|always|then)\W+){0,2}(?:extract|find|list|look\s+up|read|transcribe)\b", re.IGNORECASE
+)
 # What one is told to do, beside a sentence that asks: "Compare the two years. Which is larger?"
 TASK = re.compile(
-    r"\W*(?:(?:please|so|then|now|and)\W+){0,2}(?:calculate|check|compare|compute|consider|count|describe|determine|identify|"
-    r"locate|look\s+at|name|state|summari[sz]e|transcribe|translate|verify)\b",
+    r"\W*(?:(?:please|so|then|now|and)\W+){0,2}(?:calculate|compare|compute|consider|describe|determine|identify|locate|look\s+at|"
+    r"summari[sz]e|transcribe|translate|verify|(?:check|count|name|state)\s+(?:all|both|each|every|how|if|the|these|those|whether|"
+    r"which))\b",
     re.IGNORECASE,
 )
 # Lines of at most ten words that list what is asked for behind such a sentence: with bullets or numbers, or of a JSON template.
@@ -133,12 +138,13 @@ SEVERAL = frozenset((
     "these", "following", "two", "three", "four", "five", "both", "things", "items", "entries", "lines", "table",
 ))  # fmt: skip
 LOOKS_UP = frozenset(("find", "read", "fill", "check", "checking", "get", "copy", "value", "values", "say"))
+# As "Can you give me the following?" and "Is each of these present?" ask.
 LISTS = frozenset(("each", "give", "tell", "provide", "transcribe", "locate", "contain", "missing", "help", "with"))
 # What is compared is named by the options alone: "Which is bigger? A. Norway B. Chad"
 COMPARES = frozenset((
     "larger", "largest", "bigger", "biggest", "smaller", "smallest", "higher", "highest", "lower", "lowest", "taller", "tallest",
     "older", "oldest", "younger", "youngest", "cheaper", "cheapest", "longer", "longest", "shorter", "shortest", "heavier",
-    "heaviest", "more", "most", "fewer", "fewest", "less", "least", "better", "best", "worse", "worst", "first", "last",
+    "heaviest", "more", "most", "fewer", "fewest", "less", "least", "better", "best", "worse", "worst",
 ))  # fmt: skip
 ONE_OF_THEM = frozenset(("which", "correct", "true", "best", "right"))
 # Where to look, at the end: "What is the total shown on this page?" No cell is about that.
@@ -171,7 +177,7 @@ OWN = re.compile(  # in small letters: "Seasons of My Heart" is a title
     r"(?<!\b[Hh]ere is)(?<!\b[Tt]his is)(?:(?<=\bis)|(?<=\bof)|(?<=\bme)|(?<='s)) (?:my|our|your|this) (?=[^\W\d])"
     r"(?!(?:document|image|page|photo|photograph|picture|scan|screen|screenshot|one|an?|the|own|at|by|for|from|in|on|of|to|with|"
     r"and|or|please|thanks|cheers|about|as|called|used|made|due(?! date)|worth|say|mean|supposed|located|addressed|calculated|"
-    r"right|wrong|correct|is)\b)"
+    r"all|again|going|important|per|showing|taken|written|right|wrong|correct|is)\b)"
 )
 # Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.
 _AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019")

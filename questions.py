@@ -12,6 +12,7 @@ from .question_words import (
     CLOSING,
     COMPARES,
     ENDS,
+    EXTRACTS,
     FIELDS,
     FORM,
     GOES_ON,
@@ -118,7 +119,7 @@ def _of_system(bodies: list[str]) -> str:
     """What a system's turn asks where users show pictures alone: its last text, less who answers and how, if short or asking."""
     sentences = SENTENCES.split((bodies or [""])[-1])
     asked = " ".join(one for one in sentences if not (PERSONA.match(one) or _instructs(one)))
-    asks = any(end in asked for end in ENDS) or any(TELLS.match(one) for one in SENTENCES.split(asked))
+    asks = any(end in asked for end in ENDS) or any(EXTRACTS.match(one) for one in SENTENCES.split(asked))
     return asked if asks or len(WORD.findall(asked)) <= LONG else ""
 
 
@@ -184,6 +185,7 @@ def _without_context(question: str) -> str:
 
 def _sentences_of(text: str) -> tuple[list[str], set[int]]:
     """The sentences of a text, each list of fields being one of them, and the numbers of these."""
+    text = re.sub(r"[ \t]+", " ", text)  # of which a pattern would try each
     sentences: list[str] = []
     lists, end = set(), 0
     for found in [*FIELDS.finditer(text), None]:
@@ -235,7 +237,8 @@ def _without_options(question: str) -> str:
                 return whole
             words = set(WORD.findall(asked.lower()))
             several = words & SEVERAL and words & LOOKS_UP and not words & ONE_OF_THEM
-            several = several or (words & LISTS and words <= NAMES_A_LIST | SEVERAL | LISTS)
+            lists = words & LISTS and not words & ONE_OF_THEM and not words <= NAMES_NOTHING
+            several = several or (lists and words <= NAMES_A_LIST | SEVERAL | LISTS)
             compares = words & COMPARES and words <= NAMES_NOTHING | COMPARES and not words <= NAMES_NOTHING
             if several or compares or (words & LISTED and words <= NAMES_A_LIST):
                 return f"{asked} {question[first.start() :].strip()}"

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, StaticCache
 
 from arrcoc.caching import CACHE, deltas_of, held_rope_deltas, rope_deltas_of
 
@@ -286,6 +286,38 @@ def test_pictures_that_the_cache_read_elsewhere_are_refused(tiny_model, make_inp
             ValueError, match=r"does not show the picture of token \d+ as the cache read it: an image has"
         ):
             model.generate(**elsewhere, **options, **{CACHE: cache})
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("way", ["cropped", "reset"])
+def test_what_a_cache_holds_no_more_may_be_something_else(way, tiny_model, processor, make_inputs, page):
+    model, options = tiny_model(), {"max_new_tokens": 1, "do_sample": False, "return_dict_in_generate": True}
+    first, other = (make_inputs([page(64, 64, seed)], token_budget=4) for seed in (1, 2))
+    cache = StaticCache(model.config.text_config, 256) if way == "reset" else DynamicCache()
+    model.generate(**first, **options, **{CACHE: cache})
+    start = int((first["mm_token_type_ids"][0] == 1).nonzero()[0])
+    if way == "reset":
+        cache.reset()
+    else:
+        cache.crop(start - cache.get_seq_length())
+    words = torch.arange(1, 41)[None] % 50 + 300
+    before = {"input_ids": torch.cat([first["input_ids"][:, :start], words], 1)}
+    before["attention_mask"] = torch.ones_like(before["input_ids"])
+    before["mm_token_type_ids"] = torch.zeros_like(before["input_ids"])
+    model.generate(**before, **options, **{CACHE: cache})
+    whole = other | {name: torch.cat([before[name], other[name]], 1) for name in before}
+    expected = model.generate(**whole, **options).sequences
+    assert torch.equal(model.generate(**whole, **options, **{CACHE: cache}).sequences, expected)
+
+
+@torch.no_grad()
+def test_rows_that_a_caller_put_in_another_order_go_on(tiny_model, make_inputs, page):
+    model, options = tiny_model(), {"max_new_tokens": 2, "do_sample": False, "return_dict_in_generate": True}
+    pictures, asks, ends = [page(128, 96), page(64, 64, 1)], ["date?", "what is the date of it all?"], [" a?", " a?"]
+    cache = model.generate(**make_inputs(pictures, asks, token_budget=4), **options)[CACHE]
+    cache.reorder_cache(torch.tensor([1, 0]))
+    turned = make_inputs(pictures[::-1], [a + b for a, b in zip(asks, ends, strict=True)][::-1], token_budget=4)
+    assert len(model.generate(**turned, **options, **{CACHE: cache}).sequences) == 2
 
 
 @torch.no_grad()

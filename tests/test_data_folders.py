@@ -227,6 +227,23 @@ BAD = {
 }
 
 
+def test_a_small_copy_in_a_tiff_is_no_page(tmp_path):
+    folder = _folder(tmp_path, _without(file_name="scan.tiff"))
+    copy = Image.new("1", (4, 4))
+    copy.encoderinfo = {"tiffinfo": {254: 1}}
+    Image.new("1", (40, 30)).save(folder / "scan.tiff", save_all=True, append_images=[copy])
+    with Image.open(folder / "scan.tiff") as scan:
+        assert scan.n_frames == 2
+    assert len(load_imagefolder(folder)) == 1
+
+
+def test_a_link_to_nothing_is_a_missing_picture(tmp_path):
+    folder = _folder(tmp_path, _without(file_name="link.png"))
+    (folder / "link.png").symlink_to(folder / "gone.png")
+    with pytest.raises(DataError, match=r"(?m)there is no file .*link\.png$"):
+        load_imagefolder(folder)
+
+
 def test_a_name_that_is_spelt_otherwise_on_disk_is_told(tmp_path):
     decomposed = unicodedata.normalize("NFD", "\u00fc.png")
     folder = _folder(tmp_path, _without(file_name="\u00fc.png"), _without(file_name="Case.png"))

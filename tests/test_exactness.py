@@ -71,6 +71,11 @@ def test_an_image_that_a_mask_hides_is_stocks_where_all_tokens_are_kept(tiny_mod
             ValueError, match="attention_mask hides placeholders of an image: the prompt has 2 images, 1 where"
         ):
             model(**inputs)
+    other = make_inputs([[page(128, 96), page(64, 64, 1)]], token_budget="full")
+    first = (other["mm_token_type_ids"][0] == 1).nonzero().flatten()[: int(other["image_token_counts"][0])]
+    other["attention_mask"][0, first] = 0  # stock takes the second for the first, whose size is another
+    with pytest.raises(ValueError, match="attention_mask hides placeholders of an image"):
+        model(**other)
 
 
 @torch.no_grad()

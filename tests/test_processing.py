@@ -615,6 +615,10 @@ def test_what_goes_on_about_a_question_is_read_as_it(said, processor, page):
         ("Any errors?", "Any errors?"),
         ("\u56fe\u4e2d\u6709\u51e0\u4e2a ABC?", "\u56fe\u4e2d\u6709\u51e0\u4e2a ABC?"),
         ("WHAT IS THE TOTAL OF AB12?", "What is the total of ab12? WHAT IS THE TOTAL OF AB12?"),
+        ("Can you tell me which of these is true?\nA. It is red\nB. It is blue", "It is red or It is blue"),
+        ("What does the picture contain?\nA. a cat\nB. a dog", "a cat or a dog"),
+        ("Which is the last name?\nA. Smith\nB. Jones", "Which is the last name?"),
+        ("What is this all about?", "What is this all about?"),
         ("Which is bigger?\nA. Norway\nB. Chad", "Which is bigger? A. Norway\nB. Chad"),
         ("Which of these is the total?\nA. 5\nB. 7", "Which of these is the total?"),
         (
@@ -636,18 +640,18 @@ def test_what_goes_on_about_a_question_is_read_as_it(said, processor, page):
             "Extract the following fields from this invoice:\n- Invoice number\n- Supplier VAT ID\n- Net amount\n\n"
             "Return the result as valid JSON without any markdown fences. If a field is missing, use null. Do not invent values "
             "and do not add a text of your own.",
-            "Extract the following fields from this invoice: - Invoice number - Supplier VAT ID - Net amount",
+            "Extract the following fields from this invoice: - Invoice number - Supplier VAT ID - Net amount Do not invent values "
+            "and do not add a text of your own.",
         ),
         (
             "Compare the revenue of 2018 and 2019 in the table. I have to tell my colleagues by tomorrow which of the two was the "
             "better one for us, and they do not have this page themselves. Can you do that?",
-            "Compare the revenue of 2018 and 2019 in the table.",
+            "Compare the revenue of 2018 and 2019 in the table. Can you do that?",
         ),
     ],
 )
 def test_what_names_what_is_asked_stays(processor, page, said, asked):
-    read = read_of(processor, page, said)
-    assert read.startswith(" ".join(asked.split())) if len(said) > 160 else read == " ".join(asked.split())
+    assert read_of(processor, page, said) == " ".join(asked.split())
 
 
 def test_a_long_turn_of_the_system_that_tells_what_to_extract_is_read(processor, page):
@@ -658,9 +662,21 @@ def test_a_long_turn_of_the_system_that_tells_what_to_extract_is_read(processor,
     chat = [{"role": "system", "content": told}, {"role": "user", "content": [{"type": "image", "image": page()}]}]
     inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
     assert questions(processor, inputs)[0].startswith("Extract the vendor, the date, and the total")
+    chat[0]["content"] = (
+        "You are a helpful assistant. Give detailed and accurate answers with sources. " + "Be polite always. " * 12
+    )
+    inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
+    assert questions(processor, inputs) == [""]
 
 
-@pytest.mark.parametrize("repeated", ["\nanswer" + " " * 10**5 + "x", "\nAnswer " + "a,b," * 25_000])
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        ". " + "so " * 40 + "\n- " + " " * 10**5 + "a b c d e f g h i j k l",
+        "\nanswer" + " " * 10**5 + "x",
+        "\nAnswer " + "a,b," * 25_000,
+    ],
+)
 def test_questions_of_many_characters_are_read_in_time(repeated):
     began = time.process_time()
     questions_of(f"<|image_pad|>What is the total?{repeated}", "<|image_pad|>", "last_user")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from arrcoc.picture import MAX_ASPECT, open_picture
 
@@ -33,6 +33,7 @@ SPLIT_NAMES = {
     "held_out": ("held_out", "validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation"),
 }
 _LISTED = re.compile(r"\s*\[\s*([\"']).*\1\s*\]\s*\Z", re.DOTALL)
+_SUBFILE_TYPE = 254  # the tag of a frame in a TIFF whose first bit says that it is a smaller copy of another
 _ROUNDING = 1e-6  # share of a picture's side by which a box may leave it, as one does that was a share of the side
 _OTHER_WORDS = ("content", "contents", "contest")  # as like `context` as its misspellings are
 _OTHER_NAMES = {
@@ -275,9 +276,12 @@ def picture_size(picture) -> tuple[int, int] | str:
 
 
 def _pages_of_tiff(path) -> int:
-    # frames of other formats are an animation, or a small copy in a photo
+    """How many pages a TIFF has, less smaller copies of them; 1 for other formats, whose frames are an animation or such copies."""
     with Image.open(path) as image:
-        return getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+        if image.format != "TIFF":
+            return 1
+        frames = ImageSequence.Iterator(image)
+        return sum(not frame.tag_v2.get(_SUBFILE_TYPE, 0) & 1 for frame in frames)
 
 
 def question_key(picture: str, question: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from random import Random
@@ -336,14 +337,21 @@ def _picture_fits(picture: Path, boxes, place: str, sizes: dict, problems: Probl
 
 def _of_like_name(picture: Path) -> str:
     """What a file beside a missing picture is called whose name differs in capitals or in how Unicode writes it."""
+    folder = picture.parent
+    changed = os.stat(folder).st_mtime_ns if os.path.isdir(folder) else 0
+    name = _names_in(folder, changed).get(_plain(picture.name), picture.name)
+    if name == picture.name:
+        return ""
+    alike = unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", picture.name)
+    how = "whose letters Unicode writes otherwise" if alike else "in other capitals"
+    return f", but {name!r} {how}; write its name as it is on disk"
 
-    def plain(name: str) -> str:
-        return unicodedata.normalize("NFC", name).casefold()
 
-    beside = os.listdir(picture.parent) if os.path.isdir(picture.parent) else []
-    for name in beside:
-        if plain(name) == plain(picture.name):
-            alike = unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", picture.name)
-            how = "whose letters Unicode writes otherwise" if alike else "in other capitals"
-            return f", but {name!r} {how}; write its name as it is on disk"
-    return ""
+@lru_cache(maxsize=4)
+def _names_in(folder: Path, changed: int) -> dict[str, str]:
+    # `changed` is part of what the cache knows a folder by
+    return {_plain(name): name for name in os.listdir(folder)} if changed else {}
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
