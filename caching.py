@@ -245,7 +245,8 @@ def pictures_of(prompt: dict) -> list[list[tuple]] | None:
 
 
 def check_same_pictures(cache, pictures: list[list[tuple]] | None) -> None:
-    """Refuses prompts that show other pictures than those that `generate()` made `cache` from, or these elsewhere.
+    """Refuses prompts that show other pictures than those that `generate()` made `cache` from, or these elsewhere, once it has
+    forgotten those that the cache holds no more.
 
     Args:
         pictures: of the prompts, as `pictures_of` found them; `None` is not checked.

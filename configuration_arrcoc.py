@@ -106,7 +106,7 @@ def _meant(name: str) -> str:
         return f"set it on the processor: processor.{name} = ..."
     if name in SHAPES:
         return "the allocator was built with that of the config; train a new one with --reset --set of training.train_allocator"
-    if name in _own_fields(ARRCOCQwen3VLConfig) and name not in CALL_ARGUMENTS:
+    if name in model_dials() and name not in CALL_ARGUMENTS:
         return f"it is read from the config at every call; set model.config.{name}"
     close = difflib.get_close_matches(name, CALL_ARGUMENTS, n=1, cutoff=0.8)
     return f"did you mean {close[0]}?" if close and not _is_anothers(name, close[0]) else ""
@@ -256,9 +256,10 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         super().__setattr__(name, value)
 
 
-def model_dials() -> list[str]:
+@functools.cache
+def model_dials() -> frozenset[str]:
     """Names of the config's own fields, those of calls among them."""
-    return _own_fields(ARRCOCQwen3VLConfig)
+    return frozenset(_own_fields(ARRCOCQwen3VLConfig))
 
 
 def _own_fields(config_class: Any) -> list[str]:

@@ -60,20 +60,19 @@ LONG = 32  # words of a turn, above which what asks is read alone
 _SHORT = ("mr", "mrs", "ms", "dr", "st", "no", "nr", "approx", "max", "min", r"a\.m", r"p\.m", r"e\.g", r"i\.e")
 _NOT_SHORT = "".join(rf"(?<!\b{short}\.)" for short in _SHORT)
 SENTENCES = re.compile(f"(?<=[.?!\u3002\uff01\uff1f]){_NOT_SHORT}\\s+|\n+|(?<=[\u3002\uff01\uff1f])", re.IGNORECASE)
+_POLITE = r"\W*(?:(?:please|so|then|now|and)\W+){0,2}"  # what may stand before the first word that tells
 # A sentence that asks without a question mark.
 TELLS = re.compile(
-    r"\W*(?:(?:please|so|then|now|and)\W+){0,2}(?:tell|find|read|give|show|extract|list|look\s+up|say|"
+    _POLITE + r"(?:tell|find|read|give|show|extract|list|look\s+up|say|"
     r"i\s+(?:need|want)(?!\s+(?:it|this|that|them)\b)|"
     "i(?:\u2019|')?d? (?:would )?like)\\b",
     re.IGNORECASE,
 )
 # What tells a system to read pages, and not how to talk.
-EXTRACTS = re.compile(
-    r"\W*(?:(?:please|always|then)\W+){0,2}(?:extract|find|list|look\s+up|read|transcribe)\b", re.IGNORECASE
-)
+EXTRACTS = re.compile(_POLITE + r"(?:extract|find|list|look\s+up|read|transcribe)\b", re.IGNORECASE)
 # What one is told to do, beside a sentence that asks: "Compare the two years. Which is larger?"
 TASK = re.compile(
-    r"\W*(?:(?:please|so|then|now|and)\W+){0,2}(?:calculate|compare|compute|consider|describe|determine|identify|locate|look\s+at|"
+    _POLITE + r"(?:calculate|compare|compute|consider|describe|determine|identify|locate|look\s+at|"
     r"summari[sz]e|transcribe|translate|verify|(?:check|count|name|state)\s+(?:all|both|each|every|how|if|the|these|those|whether|"
     r"which))\b",
     re.IGNORECASE,

@@ -148,10 +148,10 @@ def _in_one_line(question: str) -> str:
     if name := _name_alone(question):
         asked = f"What's the {name.lower()}?"
         return asked if name.islower() else f"{asked} {name}"
-    cased = not any(
+    uncased = any(
         letter.isalpha() and letter.lower() == letter.upper() for letter in question
-    )  # no script without capitals
-    if question.isupper() and " " in question and cased:
+    )  # a script without capitals
+    if question.isupper() and " " in question and not uncased:
         return f"{question.capitalize()} {question}"
     return question
 
@@ -239,7 +239,7 @@ def _without_options(question: str) -> str:
             several = words & SEVERAL and words & LOOKS_UP and not words & ONE_OF_THEM
             lists = words & LISTS and not words & ONE_OF_THEM and not words <= NAMES_NOTHING
             several = several or (lists and words <= NAMES_A_LIST | SEVERAL | LISTS)
-            compares = words & COMPARES and words <= NAMES_NOTHING | COMPARES and not words <= NAMES_NOTHING
+            compares = words & COMPARES and words <= NAMES_NOTHING | COMPARES
             if several or compares or (words & LISTED and words <= NAMES_A_LIST):
                 return f"{asked} {question[first.start() :].strip()}"
             if words <= NAMES_NOTHING:

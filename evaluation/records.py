@@ -120,7 +120,7 @@ def model_fingerprint(model) -> str:
     settings = model.config.to_dict().items()
     config = {name: value for name, value in settings if not name.startswith("_") and name != "transformers_version"}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-    add_tensors(digest, model)
+    add_tensors(digest, model.state_dict())
     return digest.hexdigest()[:16]
 
 
@@ -132,19 +132,14 @@ def tensors_fingerprint(path: Path) -> str:
         with safe_open(path, "pt") as file:
             digest.update(json.dumps(file.metadata(), sort_keys=True).encode())
             names = list(file.keys())
-            add_named(digest, {name: file.get_tensor(name) for name in names})
+            add_tensors(digest, {name: file.get_tensor(name) for name in names})
     except SafetensorError:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def add_tensors(digest, module) -> None:
-    """Updates a hash of `hashlib` with name, form and content of every tensor of a module."""
-    add_named(digest, module.state_dict())
-
-
-def add_named(digest, tensors: Mapping[str, torch.Tensor]) -> None:
-    """As `add_tensors`, of tensors by name."""
+def add_tensors(digest, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Updates a hash of `hashlib` with name, form and content of each tensor."""
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

@@ -39,7 +39,7 @@ __all__ = ["DEFAULT_SIGNALS", "finish", "main", "make_learner", "make_source", "
 
 def _start_fingerprint(scorer: torch.nn.Module) -> str:
     digest = hashlib.sha256()
-    add_tensors(digest, scorer)
+    add_tensors(digest, scorer.state_dict())
     return digest.hexdigest()[:16]
 
 
