@@ -183,14 +183,14 @@ def costs(result: Result) -> str | None:
 
 
 def lost(result: Result) -> str | None:
-    """One sentence: what the smallest budget of the run loses against all tokens; None without both."""
+    """One sentence: what the run's smallest budget loses against all tokens; None without both, or where it loses nothing."""
     ours = [row for row in result.rows if (row["method"], row["family"]) == (OURS, ALL)]
     smallest, whole = min(ours, key=lambda row: row["tokens"], default=None), result.of(FULL, FULL)
-    if smallest is None or whole is None:
+    if smallest is None or whole is None or smallest["exact_match"] >= whole["exact_match"]:
         return None
     return (
         f"On {result.data}, {smallest['tokens']:.0f} tokens a picture answer "
-        f"{smallest['exact_match']:.1%} of the questions as wanted, all {whole['tokens']:.0f} answer {whole['exact_match']:.1%}."
+        f"{smallest['exact_match']:.1%} of the questions correctly, all {whole['tokens']:.0f} answer {whole['exact_match']:.1%}."
     )
 
 
@@ -208,6 +208,12 @@ def _spent(budget: float | int | str) -> str:
     return f"{budget} visual token{'s' * (budget != 1)}"
 
 
+def _hub_name(data: str) -> str:
+    """What the Hub takes as the type of a dataset: an id on it, or a name without other marks."""
+    on_hub = re.match(r"hub:((?:[\w-]+/)?[\w.-]+)", data)
+    return on_hub[1] if on_hub else re.sub(r"[^\w.-]+", "-", data).strip("-")
+
+
 def eval_results(result: Result) -> list[EvalResult]:
     """Our method's scores over all families, one entry per budget, for the card's metadata."""
     found = []
@@ -220,7 +226,7 @@ def eval_results(result: Result) -> list[EvalResult]:
                 found.append(
                     EvalResult(
                         task_type="image-text-to-text",
-                        dataset_type=result.data,
+                        dataset_type=_hub_name(result.data),
                         dataset_name=result.data,
                         dataset_split=result.arguments.get("split"),
                         metric_type=metric,

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -342,7 +343,7 @@ def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
     assert "| in the style of ToMe | 25.0% (15.0% to 35.0%) |  |" in text
     assert "8 questions on 4 pictures of 3 sources; data `world`" in text
     assert "resampled by source (a picture, or a table that several pictures show)" in text
-    assert "12 tokens a picture answer 50.0% of the questions as wanted, all 48 answer 75.0%" in text
+    assert "12 tokens a picture answer 50.0% of the questions correctly, all 48 answer 75.0%" in text
     assert contract.problems_of(out) == []
 
 
@@ -357,6 +358,7 @@ def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
         ("~/pages", "pages"),
         ("runs/pages", "runs/pages"),
         ("world:form,scene?grids=12x12", "world:form,scene?grids=12x12"),
+        ("hub:you/pages?split=test", "hub:you/pages?split=test"),
     ],
 )
 def test_the_card_names_no_folder_of_its_author(data, shown, tiny_folder, tmp_path):
@@ -366,8 +368,14 @@ def test_the_card_names_no_folder_of_its_author(data, shown, tiny_folder, tmp_pa
     text = (out / CARD).read_text()
     assert f"data `{shown}`" in text
     assert f"On {shown}, 12 tokens" in text
-    assert {entry.dataset_name for entry in ModelCard(text).data.eval_results} == {shown}
+    measured = ModelCard(text).data.eval_results
+    assert {entry.dataset_name for entry in measured} == {shown}
+    # as the Hub's own check of a card has it
+    assert all(re.fullmatch(r"(?:[\w-]+/)?[\w.-]+", entry.dataset_type) for entry in measured)
     assert contract.problems_of(out) == []
+    kind = measured[0].dataset_type
+    (out / CARD).write_text(text.replace(f"type: {kind}\n", f"type: {kind}?grids=12x12\n"))
+    assert any("the type of a dataset" in problem for problem in contract.problems_of(out))
     (out / CARD).write_text(text + "\nmeasured on /home/me/pages\n")
     assert any("path of this computer" in problem for problem in contract.problems_of(out))
 
@@ -390,6 +398,9 @@ def test_a_run_of_one_source_without_timing_has_no_intervals_and_no_times(tiny_f
     assert head == "| budget | visual tokens per picture | exact match | evidence recall |"
     assert line == "| 25% | 12 | 50.0% (no interval over one source) |  |"
     assert "12 tokens a picture answer 50.0%" in results.lost(found), "of all families, not of the smallest"
+    for row in found.rows:
+        row["exact_match"] = 0.5
+    assert results.lost(found) is None, "a budget that answers as much loses nothing"
 
 
 def test_results_of_another_model_are_not_shown(tiny_folder, tiny_model, tmp_path):
