@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
     *sorted(ROOT.glob("training/*.md")),
     *sorted(ROOT.glob("docs/*.md")),
 ]
