@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from .allocation import Allocation
+from .arguments import refuse_lists
 from .configuration_arrcoc import refuse_misspelt_arguments
 from .encoded import EncodedImages
 
@@ -46,6 +47,7 @@ class AllocatingMixin:
             TypeError: an argument is not one of the model's.
         """
         self._refuse_unknown(others)
+        refuse_lists({"pixel_values": pixel_values, "image_grid_thw": image_grid_thw})
         pixel_values, image_grid_thw = self._to_vision_tower(pixel_values, image_grid_thw)
         return self.model.encode_images(
             pixel_values,
@@ -80,6 +82,7 @@ class AllocatingMixin:
             TypeError: an argument is not one of the model's.
         """
         self._refuse_unknown(others)
+        refuse_lists({"pixel_values": pixel_values, "image_grid_thw": image_grid_thw})
         if pixel_values is None and encoded_images is None:
             if image_grid_thw is None:
                 return []

@@ -26,6 +26,7 @@ class Allocation:
         cell_token: (t * h * w,) long, the token that each cell feeds, -1 for a dropped cell.
         pooled: whether a token stands for a pooled cell; `None` to read it off `level`, for which a GPU is waited for.
         coarse: how many of the tokens are those of a coarse view.
+        shallow: whether a token may receive fewer DeepStack levels than there are; `False` where every one is known to receive all.
         everywhere: scalar bool, whether the question is about the whole image, over which the fine tokens are then spread evenly;
             `None` where that was not asked.
     """
@@ -41,6 +42,7 @@ class Allocation:
     pooled: bool | None = None
     coarse: int = 0
     everywhere: torch.Tensor | None = None
+    shallow: bool = True
 
     def __post_init__(self):
         if self.pooled is None:
@@ -125,4 +127,6 @@ def apply_to_deepstack(
 ) -> list[torch.Tensor]:
     """The kept rows of each DeepStack level, zero where a token is too shallow for it: list of (K, C)."""
     kept = [apply_to_tokens(allocation, level, encoded) for level in levels]
-    return [features * (allocation.depth > number)[:, None] for number, features in enumerate(kept)]
+    if not allocation.shallow:
+        return kept
+    return [features.masked_fill((allocation.depth <= number)[:, None], 0) for number, features in enumerate(kept)]

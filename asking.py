@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -28,7 +29,7 @@ class Asked:
     encode_ratio: float | str
     allocation_mode: str
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         """Cells of each image."""
         return [t * h * w for t, h, w in self.grids]
@@ -41,10 +42,6 @@ class Asked:
     def all_full(self) -> bool:
         """Whether every image keeps every cell."""
         return all(map(self.is_full, range(len(self.grids))))
-
-    def budget(self, number: int) -> int:
-        """Tokens that an image may have."""
-        return self.budgets[number]
 
     @property
     def budgets(self) -> list[int]:

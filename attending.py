@@ -124,9 +124,7 @@ def pool_elsewhere(scores: torch.Tensor, grid: tuple[int, int, int], cell_token:
         blocks_high, blocks_wide = -(-height // size), -(-width // size)
         block = (row // height * blocks_high + row % height // size) * blocks_wide + column // size
         free = cell_token < 0
-        members = torch.zeros(frames * blocks_high * blocks_wide, device=scores.device).index_add(
-            0, block, free.float()
-        )
+        members = scores.new_zeros(frames * blocks_high * blocks_wide).index_add(0, block, free.to(scores))
 
         block_mean = partial(_block_mean, block=block, free=free, members=members)
         value = block_mean(scores.detach()).masked_fill(members == 0, -math.inf)
@@ -219,6 +217,7 @@ def attend(
         "depth": depths(scores[kept], min_deepstack_levels, num_levels),
         "cell_token": cell_token,
         "pooled": fine < budget,
+        "shallow": min_deepstack_levels is not None and min_deepstack_levels < num_levels,
     }
 
 

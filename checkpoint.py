@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import Qwen3VLConfig
+from transformers import PreTrainedModel, Qwen3VLConfig
 
 from .arguments import place_of
 
@@ -103,8 +103,10 @@ def refuse_allocator_alone(read: Callable, place, kwargs: dict, error: Exception
 
 
 def class_of_code(kind: type) -> type:
-    """`kind`, or what it is of where it stands in no file that could be saved: in a notebook, or made by torch's `fully_shard`."""
-    return next(each for each in kind.__mro__ if not each.__module__.startswith(("torch.", "__main__")))
+    """`kind`, or the model that it is of where it stands in no file that could be saved: in a notebook, or made by torch's
+    `fully_shard`."""
+    models = (each for each in kind.__mro__ if issubclass(each, PreTrainedModel))  # and no mixin beside it
+    return next(each for each in models if not each.__module__.startswith(("torch.", "__main__")))
 
 
 class LoadingMixin:

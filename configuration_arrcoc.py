@@ -178,7 +178,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
         gate_temperature (`float`, in [1e-4, 10]):
             Width, in relevance, of the straight-through gate that carries the training gradient to the scores.
         max_cell_pixels (`int`, in [4, 32]):
-            Side of one merged cell, in pixels, at which textures are measured.
+            Side of one merged cell, in pixels, at which textures are measured; `token_budget="auto"` of the processor, which has no
+            config, measures at 16.
         perspective_channels, scorer_hidden_size, scorer_heads (`int`):
             Width of the perspectival CNN, width of the participatory score, and its number of heads. Shapes depend on these:
             they are read when the model is built. Later assignments of the other dials count from the next call on, but

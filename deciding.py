@@ -151,7 +151,7 @@ class DecidingMixin:
         """The coarse view of each image that spends tokens on it."""
         views: list[CoarseView | None] = []
         for number, view in enumerate(encoded.views):
-            budget, share = asked.budget(number), self.config.coarse_view_share
+            budget, share = asked.budgets[number], self.config.coarse_view_share
             foveated = asked.allocation_mode == "foveated" and not asked.is_full(number)
             least = self.config.coarse_view_min_tokens
             if not foveated or coarse_grid(asked.grids[number], budget, share, least) is None:
@@ -179,7 +179,7 @@ class DecidingMixin:
         scored = {n: (glance, self._query(asked, n).to(device)) for n, glance in enumerate(seen) if not spared[n]}
         known = self.score_maps(vision, asked, scored, device)
         for number, grid in enumerate(asked.grids):
-            budget = asked.budget(number)
+            budget = asked.budgets[number]
             budget -= 0 if views[number] is None else len(views[number])
             if budget > sizes[number]:
                 raise ValueError(

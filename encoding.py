@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -52,7 +53,7 @@ def encode_cells(visual, pixel_values, grid_thw, cells: list[torch.Tensor | None
     sizes = (grid_thw.prod(-1) // unit).tolist()
     counts = [size if kept is None else len(kept) for size, kept in zip(sizes, cells, strict=True)]
     if counts != sizes or any(kept is not None for kept in cells):
-        starts = [sum(sizes[:number]) for number in range(len(sizes))]
+        starts = accumulate(sizes[:-1], initial=0)
         chosen = [
             start + (torch.arange(size, device=device) if kept is None else kept.to(device))
             for start, size, kept in zip(starts, sizes, cells, strict=True)

@@ -143,8 +143,9 @@ class QualityAdapter(nn.Module):
     def forward(self, tokens: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
         """`tokens` (K, size) with the rows of `level` > 0 adapted; dtype is kept."""
         pooled = tokens[level > 0]
-        hidden = F.gelu(self.down(self.norm(pooled.to(self.norm.weight.dtype))))
-        return tokens.index_add(0, (level > 0).nonzero().flatten(), self.up(hidden).to(tokens.dtype))
+        with torch.autocast(tokens.device.type, enabled=False):
+            adapted = self.up(F.gelu(self.down(self.norm(pooled.to(self.norm.weight.dtype)))))
+        return tokens.index_add(0, (level > 0).nonzero().flatten(), adapted.to(tokens.dtype))
 
 
 class ARRCOCLayer(nn.Module):

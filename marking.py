@@ -31,5 +31,6 @@ class CoarseMark(nn.Module):
     def forward(self, levels: list[torch.Tensor]) -> list[torch.Tensor]:
         """`levels`, (C, size) each, marked in float32; their dtype is kept."""
         rows = torch.stack(levels)  # as many operations as for one level
-        marked = rows.float() * (1 + self.gain.float()[:, None]) + self.offset.float()[:, None]
+        wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        marked = wide * (1 + self.gain.float()[:, None]) + self.offset.float()[:, None]
         return list(marked.to(rows.dtype).unbind())

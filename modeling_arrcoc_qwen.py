@@ -48,6 +48,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
     config_class = ARRCOCQwen3VLConfig
     # Scores are calculated in float32 in any case; weights rounded to bfloat16 move them by hundreds of `SCORE_STEP`s.
     _keep_in_fp32_modules_strict = ["arrcoc"]
+    _no_split_modules = ["Qwen3VLTextDecoderLayer", "Qwen3VLVisionBlock", "ARRCOCLayer"]
 
     def __init__(self, config: ARRCOCQwen3VLConfig):
         super().__init__(config)
@@ -181,8 +182,6 @@ class ARRCOCQwen3VLForConditionalGeneration(
 
     config: ARRCOCQwen3VLConfig
     config_class = ARRCOCQwen3VLConfig
-    _keep_in_fp32_modules_strict = ["arrcoc"]
-    _no_split_modules = ["Qwen3VLTextDecoderLayer", "Qwen3VLVisionBlock", "ARRCOCLayer"]
 
     def __init__(self, config: ARRCOCQwen3VLConfig):
         super(Qwen3VLForConditionalGeneration, self).__init__(config)  # the parent's own would build a second base

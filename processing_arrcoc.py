@@ -178,7 +178,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
         Raises:
             ValueError: a budget, a question, a picture or the number of placeholders is not what it must be; the message says what.
-            TypeError: an argument is not one of the processor's.
+            TypeError: an argument looks like a misspelt dial, or is the model's; of others that are unknown transformers warns.
             FileNotFoundError: a path has no file behind it.
             ImportError: videos came, and torchvision is not installed.
         """

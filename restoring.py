@@ -55,4 +55,5 @@ class ContextRestorer(nn.Module):
             found = normalised(cells[encoded])
             # in units of each cell's own spread, whatever the base's features are measured in
             added = [layer(found) * row.std(-1, keepdim=True) for layer, row in zip(self.leave, rows, strict=True)]
-        return [(level.float() + more).to(level.dtype) for level, more in zip(levels, added, strict=True)]
+        wide = [level.to(torch.promote_types(level.dtype, torch.float32)) for level in levels]
+        return [(row + more).to(level.dtype) for row, more, level in zip(wide, added, levels, strict=True)]

@@ -9,7 +9,7 @@ from transformers.utils import logging
 from .allocation import Allocation
 from .asking import Asked, check_pixels
 from .compiling import with_return_dict
-from .configuration_arrcoc import check_spending
+from .configuration_arrcoc import check_spending, refuse_misspelt_arguments
 from .deciding import DecidingMixin
 from .encoded import EncodedImages, Owner, check_encoded, statistics_of
 from .encoding import CoarseView, coarse_view, encode_cells, parted
@@ -71,7 +71,10 @@ class SeeingMixin(DecidingMixin):
 
         Raises:
             ValueError: an input is missing or of another image, a count does not fit its image, or a dial is not allowed.
+            TypeError: an argument is a misspelt one of these, or another part's.
         """
+        if not torch.compiler.is_compiling():  # which would trace how names are compared
+            refuse_misspelt_arguments(kwargs)
         pixel_values = as_patches(pixel_values)
         asked, encoded_images = self._ask_encoded(
             encoded_images,
@@ -174,7 +177,7 @@ class SeeingMixin(DecidingMixin):
         for number, glance in zip(looked, looks, strict=True):
             grid, full = asked.grids[number], asked.is_full(number)
             if asked.allocation_mode == "foveated" and not full:
-                budget = asked.budget(number)
+                budget = asked.budgets[number]
                 least = self.config.coarse_view_min_tokens
                 views[number] = coarse_view(patches[number], grid, budget, share, self.visual, least, any_question)
             if asked.encode_ratio == "auto":
@@ -211,7 +214,7 @@ class SeeingMixin(DecidingMixin):
         in_part = [n for n, glance in enumerate(glances) if glance is not None and not whole[n]]
         inked = count_inked([glances[n] for n in in_part]) if ratio == "auto" else [None] * len(in_part)
         for number, count in zip(in_part, inked, strict=True):
-            view, budget = views[number], asked.budget(number)
+            view, budget = views[number], asked.budgets[number]
             coarse = len(view) if view is not None and view.fits(budget, self.config.coarse_view_share) else 0
             least = 1 if asked.counts is None else max(1, budget - coarse)
             cells = choose_to_encode(glances[number], asked.grids[number], ratio, least, floor, count)

@@ -103,8 +103,8 @@ def texture_array(canvas: torch.Tensor, grid_hw: tuple[int, int]) -> torch.Tenso
         colour = F.avg_pool2d(canvas, cell_pixels)  # (..., 3, h, w)
         mean, mean_square, sobel_x, sobel_y, magnitude, *tensor = F.avg_pool2d(pixels, cell_pixels).unbind(-3)
         deviation = (mean_square - mean.square()).clamp(min=0).sqrt()
-        rows = (torch.arange(height, device=canvas.device) + 0.5) / height
-        columns = (torch.arange(width, device=canvas.device) + 0.5) / width
+        rows = (torch.arange(height, device=canvas.device, dtype=canvas.dtype) + 0.5) / height
+        columns = (torch.arange(width, device=canvas.device, dtype=canvas.dtype) + 0.5) / width
         # Luminance spread reaches 0.5 at most: doubled, every feature spans [0, 1].
         features = torch.cat([colour, torch.stack([2 * deviation, magnitude.clamp(max=1)], -3)], -3)
         membership, contrast = cluster_cells(features.flatten(-2))

@@ -312,6 +312,19 @@ def test_budget_outside_of_the_grid_is_refused(budget):
     assert len(plan(torch.rand(12), (1, 3, 4), 12)["positions"]) == 12
 
 
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_the_default_dtype_is_no_matter_to_pooled_cells(default):
+    scores = torch.rand(30, generator=torch.Generator().manual_seed(0))
+    wanted = plan(scores, (1, 5, 6), 8, coarse_share=0.5)
+    torch.set_default_dtype(default)
+    try:
+        found = plan(scores, (1, 5, 6), 8, coarse_share=0.5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found["positions"], wanted["positions"])
+    assert torch.equal(found["cell_token"], wanted["cell_token"])
+
+
 def test_a_full_budget_gives_every_cell_its_own_token():
     grid = (1, 3, 4)
     chosen = plan(torch.rand(12), grid, 12, coverage_floor=0.1)
@@ -321,8 +334,8 @@ def test_a_full_budget_gives_every_cell_its_own_token():
         "depth": torch.full((12,), 3),
         "cell_token": torch.arange(12),
     }
-    assert chosen.keys() == {*full, "pooled"}
-    assert chosen["pooled"] is False
+    assert chosen.keys() == {*full, "pooled", "shallow"}
+    assert chosen["pooled"] is chosen["shallow"] is False
     for name in full:
         assert torch.equal(full[name], chosen[name]), name
     made = allocation(full, grid)

@@ -1095,6 +1095,11 @@ def test_names_of_other_models_are_no_misspelling(processor, model, inputs, page
             model(**inputs, **{name: None})
     with pytest.raises(TypeError, match="did you mean encode_ratio"):
         model(**inputs, encode_rate=0.5)
+    vision = {name: inputs[name] for name in ("pixel_values", "image_grid_thw", "texture_images")}
+    with pytest.raises(TypeError, match="did you mean encode_ratio"):
+        model.get_image_features(**vision, encode_rate=0.5)
+    with pytest.raises(TypeError, match="image_token_count"):
+        model.get_image_features(**vision, image_token_count=torch.tensor([5]))
     call(processor, page(), thinking_budget=512)
     with pytest.raises(TypeError, match="did you mean token_budget"):
         call(processor, page(), tokens_budget=5)

@@ -245,10 +245,11 @@ def test_an_adapter_that_can_not_be_read_this_way_is_told(tiny_model):
         check_loaded(tiny_model(), lost)
 
 
-def test_a_subclass_without_a_file_is_saved_as_its_parent(tiny_config, new_model, tmp_path):
+@pytest.mark.parametrize("beside", [(), (type("Mixin", (), {"__module__": "a_file"}),)])
+def test_a_subclass_without_a_file_is_saved_as_its_parent(beside, tiny_config, new_model, tmp_path):
     model, parent, own = new_model(tiny_config()), tmp_path / "parent", tmp_path / "own"
     model.save_pretrained(parent)
-    model.__class__ = mine = type("Mine", (type(model),), {"__module__": "__main__"})
+    model.__class__ = mine = type("Mine", (*beside, type(model)), {"__module__": "__main__"})
     model.save_pretrained(own)
     assert type(model) is mine
     assert {path.name for path in own.iterdir()} == {path.name for path in parent.iterdir()}

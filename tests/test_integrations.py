@@ -249,6 +249,9 @@ def test_what_is_no_tensor_is_refused_as_such(model, processor, page):
         for call in (model, model.generate):
             with pytest.raises(TypeError, match=f"input_ids is a {came} and no tensor; pass return_tensors='pt'"):
                 call(**inputs)
+        for call in (model.allocate, model.encode_images):
+            with pytest.raises(TypeError, match=r"pixel_values is an? \w+ and no tensor; pass return_tensors='pt'"):
+                call(**inputs)
 
 
 @pytest.mark.filterwarnings("error:.*past_key_values. is deprecated")

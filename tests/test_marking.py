@@ -23,9 +23,9 @@ def awake():
     return mark
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_untrained_it_changes_nothing(dtype):
-    levels = [torch.randn(5, SIZE).to(dtype) for _ in range(LEVELS)]
+    levels = [torch.randn(5, SIZE, dtype=torch.float64).to(dtype) for _ in range(LEVELS)]
     for level, same in zip(levels, CoarseMark(LEVELS, SIZE)(levels), strict=True):
         assert same.dtype == dtype
         assert torch.equal(level, same)
