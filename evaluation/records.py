@@ -33,7 +33,8 @@ class RecordsMismatch(ValueError):
 
 
 class Records:
-    """The answers in `path`, a header line and then one JSON line per answer.
+    """The answers in `path`, a header line and then one JSON line per answer. A file that is begun anew takes the table and the
+    chart beside it away, which were made of other answers.
 
     Args:
         path: the file; started if it is missing.
@@ -56,6 +57,8 @@ class Records:
         content = path.read_bytes() if path.exists() and not restart else b""
         if first.startswith(content):  # nothing yet, or what a kill left of this very line
             path.parent.mkdir(parents=True, exist_ok=True)
+            for ending in (".csv", ".png"):  # before the header, which would say that they are of this run
+                path.with_suffix(ending).unlink(missing_ok=True)
             path.write_bytes(first)
             return
         *whole, cut = content.split(b"\n")

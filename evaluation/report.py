@@ -178,12 +178,17 @@ def _without_recall(rows: Sequence[dict]) -> list[str]:
 
 
 def write_csv(rows: Sequence[dict], path: Path):
-    """Writes `rows`, which have the same keys, with a header; what is None stays empty."""
+    """Writes `rows`, which have the same keys, with a header, whole or not at all; what is None stays empty."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    part = path.with_suffix(".part")
+    try:
+        with open(part, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write_curves(rows: Sequence[dict], path: Path):

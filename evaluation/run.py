@@ -99,11 +99,14 @@ def parse(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
         "--timing", type=int, default=4, metavar="N", help="questions that the prefill is timed on; 0: off"
     )
     parser.add_argument("--out", type=Path, default=Path("results/evaluation"), help="OUT.csv, OUT.png, OUT.jsonl")
-    parser.add_argument("--restart", action="store_true", help="overwrite the answers of another run in OUT.jsonl")
+    parser.add_argument("--restart", action="store_true", help="begin anew where another run's files are")
     options = parser.parse_args(arguments)
     if options.timing < 0:
         parser.error(f"--timing {options.timing} is below 0; pass a count of questions, or 0 for no timing")
     loading.check_out(parser, options.out, report.LABELS)
+    table, records = (options.out.with_name(options.out.name + ending) for ending in (".csv", ".jsonl"))
+    if table.exists() and not records.exists() and not options.restart:
+        parser.error(f"{table} has no {records.name} beside it and would be lost; pass --restart, or another --out")
     loading.check_options(parser, options)
     if options.methods == (FULL,) and options.budgets != (FULL,):
         parser.error(

@@ -17,6 +17,7 @@ from publishing.files import (
     CARD,
     CHAT_TEMPLATES,
     CODE_FILES,
+    DATASET_TYPE,
     EXTRAS,
     MODEL_LOADERS,
     PICKLES,
@@ -33,8 +34,6 @@ LOADERS = ("AutoConfig", *MODEL_LOADERS)
 TAGS = {"custom_code", "conversational"}
 # The first bytes of pickles of protocols 2 to 5, and of zip archives, in which torch.save wraps them.
 _UNSAFE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
-# What the Hub takes as the type of a dataset among a card's results.
-_DATASET = r"(?:[\w-]+/)?[\w.-]+"
 _SECRETS = {
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
     "a GitHub token": r"\b(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{40,})",
@@ -236,8 +235,8 @@ def _card(folder: Path):
         except ValueError as error:
             yield f"{CARD}: {error}"
     for model in data.get("model-index") or ():
-        for kind in sorted({entry["dataset"]["type"] for entry in model["results"]}):
-            if not re.fullmatch(_DATASET, kind):
+        for kind in sorted({str(entry["dataset"]["type"]) for entry in model["results"]}):
+            if not DATASET_TYPE.fullmatch(kind):
                 yield f"{CARD}: the Hub refuses {kind!r} as the type of a dataset; pass an id on it or a plain name"
     shown = dict(re.findall(r"^\| `([^`]+)` \| [^|]+ \| `([0-9a-f]{64})` \|$", text, re.MULTILINE))
     sent = {name for name in files_of(folder) if name != CARD}

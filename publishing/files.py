@@ -9,6 +9,8 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 ROOT = Path(__file__).resolve().parents[1]
+# What the Hub takes as the type of a dataset among a card's results.
+DATASET_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+", re.ASCII)
 DEFAULT_CHECKPOINT = ROOT / "checkpoints" / "arrcoc-small"
 # What ships beside weights, tokenizer and configs: flat, found by the loader through relative imports.
 CODE_FILES = (

@@ -15,7 +15,7 @@ from evaluation.baselines import title
 from evaluation.bootstrap import with_interval
 from evaluation.budgets import FULL, heading, label, parse_budgets
 from evaluation.records import model_fingerprint, processor_fingerprint
-from publishing.files import ROOT, sha256_of
+from publishing.files import DATASET_TYPE, ROOT, sha256_of
 
 OURS, ALL = "arrcoc", "all"  # as evaluation.report has them, which needs an extra
 _TEXT = ("method", "budget", "family", "prefill_note")
@@ -210,8 +210,8 @@ def _spent(budget: float | int | str) -> str:
 
 def _hub_name(data: str) -> str:
     """What the Hub takes as the type of a dataset: an id on it, or a name without other marks."""
-    on_hub = re.match(r"hub:((?:[\w-]+/)?[\w.-]+)", data)
-    return on_hub[1] if on_hub else re.sub(r"[^\w.-]+", "-", data).strip("-")
+    on_hub = DATASET_TYPE.match(data.removeprefix("hub:")) if data.startswith("hub:") else None
+    return on_hub[0] if on_hub else re.sub(r"[^\w.-]+", "-", data, flags=re.ASCII).strip("-") or "data"
 
 
 def eval_results(result: Result) -> list[EvalResult]:

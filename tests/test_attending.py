@@ -154,6 +154,8 @@ def test_deepstack_rows_below_a_tokens_depth_are_zero():
     untouched = apply_to_deepstack(allocation(plan(torch.rand(4), grid, 4), grid), levels)
     for before, after in zip(levels, untouched, strict=True):
         assert torch.equal(before, after)
+    levels[1][0] = torch.inf
+    assert apply_to_deepstack(made, levels)[1][0].tolist() == [0, 0], "dropped, and not multiplied by zero"
 
 
 def test_gates_read_1_and_carry_the_gradient_of_a_sigmoid():
@@ -368,6 +370,8 @@ def test_the_adapter_changes_pooled_rows_alone():
     tokens = torch.tensor([[3.0, 1.0], [3.0, 1.0], [0.1, 0.7], [1.0, 3.0]])
     adapted = adapter(tokens, torch.tensor([0, 1, 0, 2]))
     assert torch.equal(adapted[[0, 2]], tokens[[0, 2]])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(adapter(tokens, torch.tensor([0, 1, 0, 2])), adapted), "in float32 in any case"
     high, low = (torch.nn.functional.gelu(torch.tensor(x)).item() for x in (1.0, -1.0))
     expected = torch.tensor([[3.5 + 2 * high, 1 + 3 * high], [1.5 + 2 * low, 3 + 3 * low]])
     torch.testing.assert_close(adapted[[1, 3]], expected, atol=1e-4, rtol=0)

@@ -232,6 +232,11 @@ def test_what_replaces_a_scorer_is_given_one_image_at_a_time(part, mode, model, 
     torch.testing.assert_close(near(found), logits, rtol=0, atol=1e-4)
 
 
+def test_a_device_map_keeps_the_allocator_in_one_place(model):
+    for whole in (model, model.model):
+        assert "ARRCOCLayer" in whole._no_split_modules
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_allocator_may_stand_on_a_device_of_its_own(mode, model, far, asked):
     """As a `device_map` over several GPUs puts it."""

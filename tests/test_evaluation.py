@@ -536,6 +536,38 @@ def test_another_run_is_refused_and_restart_overwrites(command, capsys, monkeypa
     assert json.loads((out.parent / "result.jsonl").read_text().splitlines()[0])["header"]["seed"] == 7
 
 
+def test_no_table_stays_beside_the_answers_of_another_run(command, monkeypatch, capsys):
+    """A card would show it as the new run's, whose header says by which model it was made."""
+    out = command(*SMALL)
+    files = {ending: out.with_name(f"{out.name}.{ending}") for ending in ("csv", "png", "jsonl")}
+    assert all(file.exists() for file in files.values())
+    held = files["csv"].read_bytes()
+    command(*SMALL)
+    assert files["csv"].read_bytes() == held, "the same run"
+    files["jsonl"].rename(out.with_name("aside"))
+    with pytest.raises(SystemExit):
+        command(*SMALL)
+    assert "result.csv has no result.jsonl beside it and would be lost" in capsys.readouterr().err
+    assert files["csv"].read_bytes() == held
+    out.with_name("aside").rename(files["jsonl"])
+    monkeypatch.setattr(run, "evaluate", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(SystemExit):
+        command(*SMALL, "--seed", "7", "--restart")
+    assert not files["csv"].exists()
+    assert not files["png"].exists()
+    assert json.loads(files["jsonl"].read_text())["header"]["seed"] == 7
+
+
+def test_a_table_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "table.csv"
+    report.write_csv([{"a": 1}], path)
+    held = path.read_bytes()
+    with pytest.raises(ValueError, match="fieldnames"):
+        report.write_csv([{"a": 2}, {"b": 3}], path)
+    assert path.read_bytes() == held
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_records_refuse_a_damaged_line_and_drop_a_truncated_one(tmp_path):
     path, answer = tmp_path / "a.jsonl", Answer("full", "full", "a", "Ünïcode", 3.0, None)
     Records(path, {"x": 1}).append([answer])

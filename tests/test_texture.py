@@ -37,6 +37,17 @@ def test_row_is_the_centre_of_the_cell():
     torch.testing.assert_close(channel(grey(16, 8, 0.5), (4, 2), "row"), torch.stack([expected, expected], dim=1))
 
 
+def test_the_default_dtype_is_no_matter():
+    canvas = pixel_canvas(random_image(96), (7, 11))
+    wanted = texture_array(canvas, (7, 11))
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = texture_array(canvas, (7, 11))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, wanted)
+
+
 def test_column_is_the_centre_of_the_cell():
     """5 columns of 1/5 each: centres at 0.1, 0.3, 0.5, 0.7, 0.9. The same in both rows."""
     expected = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
