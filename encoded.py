@@ -51,6 +51,7 @@ class EncodedImages:
         encode_ratio, allocation_mode: that they were encoded with.
         owner: the model that encoded them.
         budgets: tokens that each was encoded for; which of several copies of a picture a prompt shows is told by them.
+        makers: `makers_of` them as they were encoded; `None` where nobody holds them.
     """
 
     vision: Any
@@ -63,6 +64,7 @@ class EncodedImages:
     owner: Owner = field(repr=False)
     budgets: list[int]
     pixel_statistics: torch.Tensor | None = None
+    makers: list[tuple] | None = None
 
     def spending(self, encode_ratio, allocation_mode) -> tuple[float | str, str]:
         """The `encode_ratio` and the mode that the images are asked with: those that they were encoded with.
@@ -97,6 +99,11 @@ class EncodedImages:
         own = self.owner() is model  # mypy would take what it is compared with for its type
         if not own:
             raise ValueError("encoded_images was made by another model; call encode_images() of this one")
+        if self.makers is not None and self.makers != makers_of(model, self):
+            raise ValueError(
+                "encoded_images was made with other weights than the model has now (another allocator was loaded, or its vision "
+                "tower was trained); call encode_images() again"
+            )
         came, dtype = self.vision.pooler_output[0], model.visual.dtype
         if came.dtype != dtype and not torch.is_autocast_enabled(came.device.type):
             raise ValueError(
@@ -150,6 +157,22 @@ class EncodedImages:
             budgets=[self.budgets[n] for n in numbers],
             pixel_statistics=None if statistics is None else statistics[numbers],
         )
+
+
+def makers_of(model, encoded: EncodedImages) -> list[tuple]:
+    """The parts of `model` that such features hang on, and how often each of their weights was written to, as autograd counts it;
+    those of what is offloaded are elsewhere and not counted."""
+    parts = [model.visual]
+    if any(view is not None for view in encoded.views):
+        parts.append(model.arrcoc.coarse_mark)
+    if any(glance is not None and glance.encoded is not None for glance in encoded.glances):
+        parts += [model.arrcoc.reader, model.arrcoc.restorer]
+    return [(weakref.ref(part), [_writes(weight) for weight in part.parameters()]) for part in parts]
+
+
+def _writes(weight: torch.Tensor) -> int | None:
+    counted = weight.device.type != "meta" and not weight.is_inference()
+    return weight._version if counted else None
 
 
 def statistics_of(pixels: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -11,7 +11,7 @@ from .asking import Asked, check_pixels
 from .compiling import with_return_dict
 from .configuration_arrcoc import check_spending, refuse_misspelt_arguments
 from .deciding import DecidingMixin
-from .encoded import EncodedImages, Owner, check_encoded, statistics_of
+from .encoded import EncodedImages, Owner, check_encoded, makers_of, statistics_of
 from .encoding import CoarseView, coarse_view, encode_cells, parted
 from .looking import Glance, choose_to_encode, count_inked, with_contrast
 from .placement import as_patches
@@ -129,7 +129,8 @@ class SeeingMixin(DecidingMixin):
                 "image_token_counts is missing: the coarse view depends on the budget; pass the processor's"
             )
         seen = self._see(pixel_values, image_grid_thw, asked, any_question=True)
-        return replace(seen, pixel_statistics=statistics_of(self._patches(pixel_values, asked)))
+        statistics = statistics_of(self._patches(pixel_values, asked))
+        return replace(seen, pixel_statistics=statistics, makers=makers_of(self, seen))
 
     def allocations(self, pixel_values, encoded_images=None, **asked) -> list[Allocation]:
         """See `ARRCOCQwen3VLForConditionalGeneration.allocate`."""

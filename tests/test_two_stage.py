@@ -462,6 +462,45 @@ def test_images_encoded_once_meet_the_allocator_as_it_is_now(tiny_config, new_mo
     assert torch.equal(model.allocate(**rest, encoded_images=encoded)[0].relevance, expected.relevance)
 
 
+@pytest.mark.parametrize(
+    ("mode", "part", "is_read"),
+    [
+        ({}, "visual.merger", True),
+        ({}, "arrcoc.participation", False),
+        ({"allocation_mode": "foveated"}, "arrcoc.coarse_mark", True),
+        ({"allocation_mode": "foveated"}, "arrcoc.restorer", False),
+        ({"encode_ratio": "auto"}, "arrcoc.restorer", True),
+        ({"encode_ratio": "auto"}, "arrcoc.reader", True),
+    ],
+    ids=str,
+)
+def test_images_encoded_with_other_weights_are_refused(mode, part, is_read, tiny_config, new_model, make_inputs, page):
+    model, picture = new_model(tiny_config()), Image.new("RGB", (128, 96), "white")  # empty paper around a page
+    picture.paste(page(48, 48))
+    inputs = make_inputs(picture, token_budget=30)
+    encoded = model.encode_images(**inputs, **mode)
+    assert mode.get("encode_ratio") != "auto" or encoded.glances[0].encoded is not None
+    for parameter in model.model.get_submodule(part).parameters():
+        parameter.add_(0.1)
+    if is_read:
+        with pytest.raises(ValueError, match="made with other weights than the model has now"):
+            model.allocate(**inputs, encoded_images=encoded)
+    else:
+        model.allocate(**inputs, encoded_images=encoded)
+    model.allocate(**inputs, encoded_images=model.encode_images(**inputs, **mode))
+
+
+def test_images_encoded_before_another_allocator_came_are_refused_where_it_made_them(
+    tiny_config, new_model, make_inputs, page
+):
+    model, inputs = new_model(tiny_config()), make_inputs(page(), token_budget=30)
+    plain, foveated = (model.encode_images(**inputs, allocation_mode=mode) for mode in ("select", "foveated"))
+    model.model.arrcoc = copy.deepcopy(model.model.arrcoc)
+    model.allocate(**inputs, encoded_images=plain)
+    with pytest.raises(ValueError, match="another allocator was loaded"):
+        model.allocate(**inputs, encoded_images=foveated)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("mode", [{"encode_ratio": "auto"}, {"allocation_mode": "foveated"}], ids=str)
 @pytest.mark.parametrize("budgets", [[12, "full"], ["full", 12]], ids=str)
