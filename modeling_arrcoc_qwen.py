@@ -107,16 +107,13 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
             check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
         input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config) if has_vision else input_ids
-        # Of the embeddings, only shape and device count for positions and placeholders.
+        # Where there are ids, only shape and device of the embeddings count; without, placeholders are told by their values.
         tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]
         if position_ids is None and tokens is not None:
             rope_inputs = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw)
             position_ids, rope_deltas = self.place_prompt(tokens, attention_mask, cache, rope_inputs)
         if offsets is not None:
             position_ids = self._place(offsets, position_ids, input_ids, tokens)
-        before = prompt_end(cache) if cached else None
-        # whether the cache has to be told anew where the prompt ends
-        ends = not placed and (has_vision or not cached or (before is not None and not before.tells(cached)))
         outputs = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -134,15 +131,9 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         if offsets is not None and outputs.get("image_outputs") is not None:  # from transformers 5.24 on
             outputs.image_outputs = features  # with where the tokens stand, so that they may be handed back
         cache = outputs.get(CACHE)
-        if ends and tokens is not None and cache is not None:
-            length = cached + tokens.shape[1]
-            end, known = images_end(before, input_ids, self.config, cached, length, has_vision)
-            settled = rope_deltas is not None or offsets is None or end < length
-            if rope_deltas is None:
-                rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached)
-            hold_prompt_end(cache, PromptEnd(end, rope_deltas, known, settled))
-            if has_vision:
-                hold_pictures(cache, None)  # generate() knows them, once it is done
+        if not placed and tokens is not None and cache is not None:
+            placement = (position_ids, attention_mask, rope_deltas, offsets is not None)
+            self._remember_end(cache, cached, input_ids, tokens, has_vision, placement)
         return outputs
 
     def _encode_prompt(self, input_ids, attention_mask, images: dict, videos: tuple, **kwargs) -> dict:
@@ -152,7 +143,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
             images: the arguments of `get_image_features`.
             videos: pixel_values_videos and video_grid_thw.
         """
-        refuse_lists(images | {"input_ids": input_ids})
+        refuse_lists(images | {"input_ids": input_ids, "attention_mask": attention_mask})
         merge = self.config.vision_config.spatial_merge_size
         is_image = None if input_ids is None else input_ids == self.config.image_token_id
         grids, counts = images["image_grid_thw"], images["image_token_counts"]
@@ -161,6 +152,25 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         if videos[0] is not None:
             seen["video"] = self.get_video_features(*videos, return_dict=True, **kwargs)
         return seen
+
+    def _remember_end(self, cache, cached: int, input_ids, tokens, has_vision: bool, placement: tuple) -> None:
+        """Writes on `cache`, which held `cached` tokens before this call, where its prompt now ends, unless it tells already.
+
+        Args:
+            placement: position_ids and attention_mask of the call, its rope deltas or `None`, and whether images were pruned.
+        """
+        before = prompt_end(cache) if cached else None
+        if not has_vision and cached and (before is None or before.tells(cached)):
+            return
+        position_ids, attention_mask, rope_deltas, pruned = placement
+        length = cached + tokens.shape[1]
+        end, known = images_end(before, input_ids, self.config, cached, length, has_vision)
+        settled = rope_deltas is not None or not pruned or end < length
+        if rope_deltas is None:
+            rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached)
+        hold_prompt_end(cache, PromptEnd(end, rope_deltas, known, settled))
+        if has_vision:
+            hold_pictures(cache, None)  # generate() knows them, once it is done
 
     def _split_offsets(self, features):
         """The features without our extra DeepStack entry, and that entry, or `None` where they are stock's."""
