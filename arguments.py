@@ -12,6 +12,7 @@ _LATE = (
     "generate_kwargs={{'{0}': ...}}"
 )
 _OF_TEMPLATES = ("thinking_budget", "reasoning_budget")  # no misspelt dials
+_TENSORS = ("input_ids", "attention_mask", "pixel_values", "image_grid_thw", "query_input_ids", "query_attention_mask")
 _GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
 
 
@@ -53,7 +54,7 @@ def refuse_misspelt_dials(names):
 
 def refuse_lists(arguments: Mapping):
     """Raises TypeError where one of a model's `arguments` is a list or an array, as processors give without `return_tensors`."""
-    for name in ("input_ids", "pixel_values", "image_grid_thw"):
+    for name in _TENSORS:
         if isinstance(value := arguments.get(name), list | tuple | np.ndarray):
             raise TypeError(
                 f"{name} is a {type(value).__name__} and no tensor; pass return_tensors='pt' to the processor, or to "

@@ -35,6 +35,7 @@ _ALIKE = 0.86
 _ALIKE_WORDS = 0.7
 # What the processor makes of each image beside Qwen3-VL's inputs.
 OWN_INPUTS = ("texture_images", "query_input_ids", "query_attention_mask", "image_token_counts")
+_OF_TEXT = ("input_ids", "attention_mask", "position_ids")  # what no image reads
 # What the model's calls take beside Qwen3-VL's arguments.
 CALL_ARGUMENTS = (*OWN_INPUTS, "encode_ratio", "allocation_mode", "encoded_images")
 
@@ -108,6 +109,8 @@ def _meant(name: str) -> str:
         return "the allocator was built with that of the config; train a new one with --reset --set of training.train_allocator"
     if name in model_dials() and name not in CALL_ARGUMENTS:
         return f"it is read from the config at every call; set model.config.{name}"
+    if name in _OF_TEXT:
+        return "it is the prompt's and no image's; leave it out"
     close = difflib.get_close_matches(name, CALL_ARGUMENTS, n=1, cutoff=0.8)
     return f"did you mean {close[0]}?" if close and not _is_anothers(name, close[0]) else ""
 
@@ -141,49 +144,57 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     by later assignment; that `scorer_heads` divides `scorer_hidden_size` is asked in the constructor and where a config is read.
 
     Args:
-        arrcoc_version (`int`, defaults to 1):
+        arrcoc_version (`int`, *optional*, defaults to 1):
             Format of these fields. A newer one than this code knows is refused.
-        information_weight, perspective_weight, participation_weight (`float`, in [0, 10]):
-            Weight of the three score maps in the relevance: information in [0, 1], perspective in [0, 1] before training,
-            participation of any size.
-        area_strength (`float`, in [0, 1]):
+        information_weight (`float` in [0, 10], *optional*, defaults to 1.0):
+            Weight in the relevance of what a cell tells, a score in [0, 1].
+        perspective_weight (`float` in [0, 10], *optional*, defaults to 0.5):
+            Weight in the relevance of what stands out, a score in [0, 1] before training.
+        participation_weight (`float` in [0, 10], *optional*, defaults to 1.0):
+            Weight in the relevance of what the question needs, a score of any size.
+        area_strength (`float` in [0, 1], *optional*, defaults to 0.25):
             How far the compress-particularize tension moves relevance towards (-1) or away from (+1) its 3 x 3 mean.
-        dilation_strength (`float`, in [0, 1]):
+        dilation_strength (`float` in [0, 1], *optional*, defaults to 0.0):
             How far the relevance of a cell that carries information rises to the highest of the four beside it, so that a value
             of several cells is kept whole: 0.35 with the bundled allocator. Off, because it costs an untrained one evidence
             (`dev/LOG.md`).
-        diversity (`float`, in [0, 0.5]):
+        diversity (`float` in [0, 0.5], *optional*, defaults to 0.0):
             A cell loses this share of its lead over the lowest cell where one that ranks above it is fully similar, at neutral
             tension; the focus-diversify tension moves the share between 0 and twice this. Off, because it gains a trained
             allocator no evidence (`dev/LOG.md`).
-        coverage_floor (`float`, in [0, 1]):
+        coverage_floor (`float` in [0, 1], *optional*, defaults to 0.1):
             Share of the fine cells' tokens that is spread over the image, one cell for each block of an even partition.
-        coarse_share (`float`, in [0, 0.9]):
+        coarse_share (`float` in [0, 0.9], *optional*, defaults to 0.0):
             Share of the budget spent on 2 x 2 and 4 x 4 pooled cells, at neutral tension. 0 keeps fine cells only.
-        min_deepstack_levels (`int` or `None`):
+        min_deepstack_levels (`int`, *optional*):
             DeepStack levels that the least relevant kept token receives, more where fewer tokens are kept than there are
             levels to lose; `None` gives every token all of them.
-        encode_ratio (`float` in (0, 1] or `"auto"`):
+        encode_ratio (`float` in (0, 1] or `"auto"`, *optional*, defaults to 1.0):
             Share of an image's cells that the vision tower encodes, chosen from the raw image and the question alone; with a
             coarse view's tokens at least as many as the image has tokens. 1 encodes all. `"auto"` leaves out empty paper and
             nothing else.
-        allocation_mode (`str`, `"select"` or `"foveated"`):
+        allocation_mode (`str`, *optional*, defaults to `"select"`):
             `"select"` keeps cells. `"foveated"` spends a part of the budget on a coarse view of the whole image.
-        coarse_view_share (`float`, in [0.05, 0.95]):
+        coarse_view_share (`float` in [0.05, 0.95], *optional*, defaults to 0.3):
             The largest part of the budget that the coarse view of the foveated mode may take. Where no view is so small (the
             coarsest has an eighth of the image's sides), all of the budget goes to cells.
-        coarse_view_min_tokens (`int`, in [1, 4096]):
+        coarse_view_min_tokens (`int` in [1, 4096], *optional*, defaults to 9):
             The fewest tokens that a coarse view is worth making with; where its share has no room for them, all of the budget
             goes to cells, too.
-        gate_temperature (`float`, in [1e-4, 10]):
+        gate_temperature (`float` in [1e-4, 10], *optional*, defaults to 0.1):
             Width, in relevance, of the straight-through gate that carries the training gradient to the scores.
-        max_cell_pixels (`int`, in [4, 32]):
+        max_cell_pixels (`int` in [4, 32], *optional*, defaults to 16):
             Side of one merged cell, in pixels, at which textures are measured; `token_budget="auto"` of the processor, which has no
             config, measures at 16.
-        perspective_channels, scorer_hidden_size, scorer_heads (`int`):
-            Width of the perspectival CNN, width of the participatory score, and its number of heads. Shapes depend on these:
-            they are read when the model is built. Later assignments of the other dials count from the next call on, but
-            `coarse_share` can't leave 0 then: its adapter is missing.
+        perspective_channels (`int` in [1, 1024], *optional*, defaults to 16):
+            Width of the perspectival CNN.
+        scorer_hidden_size (`int` in [8, 4096], *optional*, defaults to 64):
+            Width of the participatory score.
+        scorer_heads (`int` in [1, 64], *optional*, defaults to 8):
+            Heads of the participatory score.
+
+    Tensors' shapes depend on the last three: they are read when the model is built. Later assignments of the other dials count
+    from the next call on, but `coarse_share` can't leave 0 then: its adapter is missing.
 
     Raises:
         StrictDataclassFieldValidationError: a field has the wrong type or lies outside its limits.

@@ -940,6 +940,20 @@ def test_arguments_that_no_call_has(call, name, says, tiny_model, make_inputs, p
         getattr(model, call)(**inputs, **{name: 0.3})
 
 
+def test_what_no_image_reads_is_told_as_that(tiny_model, make_inputs, page):
+    with pytest.raises(TypeError, match=r"attention_mask is not an argument .*no image's; leave it out"):
+        tiny_model().get_image_features(**make_inputs(page(), token_budget="full"))
+
+
+@pytest.mark.parametrize("name", ["input_ids", "attention_mask", "query_input_ids", "query_attention_mask"])
+@pytest.mark.parametrize("kind", [list, np.ndarray])
+def test_lists_and_arrays_are_told(name, kind, tiny_model, make_inputs, page):
+    inputs = make_inputs(page(), token_budget=5)
+    value = inputs[name].tolist() if kind is list else inputs[name].numpy()
+    with pytest.raises(TypeError, match=f"{name} is a {kind.__name__} and no tensor; pass return_tensors='pt'"):
+        tiny_model()(**inputs | {name: value})
+
+
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("spoil", "says"),

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ WRONG_TYPES += [
 ]
 NOT_FINITE = [("diversity", math.nan), ("coverage_floor", math.inf), ("gate_temperature", -math.inf)]
 MISSPELT = ["coverage_flor", "coarse_shares", "information_weights", "gate_temprature", "max_cel_pixels", "scorer_head"]
+
+
+def test_the_docstring_gives_every_default():
+    doc = " ".join(ARRCOCQwen3VLConfig.__doc__.split())
+    own = ARRCOCQwen3VLConfig.__dataclass_fields__.keys() - Qwen3VLConfig.__dataclass_fields__.keys()
+    assert {name for name, *_ in LIMITS} < own
+    for name in own:
+        default = ARRCOCQwen3VLConfig.__dataclass_fields__[name].default
+        told = "" if default is None else f", defaults to {default!r}".replace("'", '"')
+        told = told.replace('"select"', '`"select"`')
+        (kind,) = re.findall(rf" {name} \((.*?)\): ", doc)
+        assert kind.endswith(f"*optional*{told}"), name
 
 
 @pytest.fixture

@@ -534,6 +534,18 @@ def test_a_download_that_is_too_large_or_too_slow_is_stopped(module, site):
     assert time.monotonic() - started < 3  # its headers take five
 
 
+def test_a_name_that_resolves_slowly_is_no_longer_connected_to(module, site, monkeypatch):
+    def slowly(*arguments, **options):
+        time.sleep(0.6)
+        return resolve(*arguments, **options)
+
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+    limits = replace(module.Limits(), private_addresses=True, fetch_seconds=0.5)
+    with pytest.raises(ValueError, match=r"did not arrive within 0\.5 seconds"):
+        module.open_picture(f"{site.address}/large.png", "picture 1", limits)
+
+
 def test_the_servers_own_network_is_out_of_reach(module, site, monkeypatch):
     """And whether one of its ports is open is not told."""
     with socket.socket() as closed:
