@@ -500,6 +500,13 @@ def test_command_line_counts_and_reports(tmp_path, checked, monkeypatch):
     assert "pip install" in checked("hub:some/name")[1]
 
 
+def test_command_line_counts_questions_without_boxes(tmp_path, checked):
+    folder = _folder(
+        tmp_path, GOOD, _without("evidence", question="b", areas=[[1, 1, 9, 9]]), _without("evidence", question="c")
+    )
+    assert checked(folder, "--split", "train") == (["3 train: f", "2 train: without evidence boxes"], None)
+
+
 def test_command_line_checks_every_split_that_is_there(tmp_path, checked):
     for name in ("train", "val"):
         (tmp_path / name).mkdir()

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
@@ -677,7 +678,8 @@ def test_phase_2_needs_a_signal_that_reaches_the_language_model(capsys):
 )
 def test_grids_that_a_kind_is_too_large_for_are_refused_before_training(spec):
     with pytest.raises(ValueError, match="too small to write on"):
-        allocator_data.make_source([spec], seed=0, limit=None, skip_bad=False)
+        # before the other data are read, which may take long
+        allocator_data.make_source(["no/such/folder", spec], seed=0, limit=None, skip_bad=False)
 
 
 def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, capsys):
@@ -695,7 +697,42 @@ def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, 
     train(tmp_path / "half", "--signals", "evidence,context,named", steps=2)  # no boxes of context
     assert "--signals context, named found nothing to learn from" in capsys.readouterr().err
     train(tmp_path / "default", steps=2)
-    assert "nothing to learn from" not in capsys.readouterr().err
+    assert not capsys.readouterr().err
+    train(tmp_path / "default_unmarked", *options[2:], steps=2)
+    told = capsys.readouterr().err
+    assert "unmarked has evidence boxes; the run learned from the rest" in told
+    assert "nothing to learn from" not in told
+
+
+def test_a_resumed_run_writes_as_often_as_it_is_asked_to(train, tmp_path):
+    train(tmp_path, steps=2)
+    train(tmp_path, "--resume", "--save-every", 1, "--log-every", 2, steps=4)
+    assert {p.name for p in tmp_path.glob("checkpoint-*")} == {"checkpoint-3", "checkpoint-4"}
+
+
+def test_what_can_not_be_written_is_told_before_pages_are_encoded(train, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    def too_late(*_):
+        raise AssertionError("pages were encoded before")
+
+    monkeypatch.setattr(train_allocator, "save_options", full)
+    monkeypatch.setattr(train_allocator, "encoded", too_late)
+    with pytest.raises(SystemExit, match=r"error: .*No space left on device"):
+        train(tmp_path, "--ahead", 2)
+
+
+def test_a_disk_that_is_full_for_the_whole_model_is_told(train, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(train_allocator.ARRCOCQwen3VLForConditionalGeneration, "save_pretrained", full)
+        with pytest.raises(SystemExit, match="No space left on device; then run the same command with --resume"):
+            train(tmp_path, "--export", steps=2)
+    train(tmp_path, "--export", "--resume", steps=2)
+    assert (tmp_path / "model" / "config.json").exists()
 
 
 def test_as_many_steps_of_warmup_as_are_asked_for(tmp_path, capsys):

@@ -8,9 +8,28 @@ from accelerate.utils import parse_flag_from_env
 from training.ahead import PageCollator, encode_ahead, own_pages
 from training.allocator_batches import ListSource, MixedSource, PictureSource, repeated_pages
 from training.data import WorldSource, load_examples, world_spec
+from training.data.load import WorldSpec
 from training.data.world import kinds_of
 from training.readable import Reader
 from training.run_folder import fingerprint_of
+
+
+def _world(spec: str, seed: int) -> WorldSpec | None:
+    """What `spec` sets, `None` if it is not the world's.
+
+    Raises:
+        ValueError: it can't be drawn, such as a kind that is too large for one of its grids, or sets `questions`.
+    """
+    world = world_spec(spec)
+    if world is None:
+        return None
+    load_examples(spec, "train", seed, limit=len(kinds_of(world.kinds)) * len(world.grids))
+    if world.questions:
+        raise ValueError(
+            f"--data {spec!r} sets questions={world.questions}, which is for evaluation; pass --questions {world.questions} to ask "
+            "as many of each page in training"
+        )
+    return world
 
 
 def make_source(
@@ -25,19 +44,12 @@ def make_source(
         DataError: see `load_examples` and `Reader.readable`.
         ValueError: a spec of the world sets `questions`.
     """
+    worlds = [_world(spec, seed) for spec in specs]  # before any table is read, which takes a minute
     sources = []
-    for number, spec in enumerate(specs):
+    for number, (spec, world) in enumerate(zip(specs, worlds, strict=True)):
         own = seed + number  # a spec that is named twice gives other pages each time
-        drawn = world_spec(spec)
-        if drawn is not None:
-            # refuses what can't be drawn, such as a kind that is too large for one of the grids
-            load_examples(spec, "train", seed, limit=len(kinds_of(drawn.kinds)) * len(drawn.grids))
-            if drawn.questions:
-                raise ValueError(
-                    f"--data {spec!r} sets questions={drawn.questions}, which is for evaluation; pass --questions "
-                    f"{drawn.questions} to ask as many of each page in training"
-                )
-            sources.append(WorldSource(own, "train", **drawn._replace(questions=questions)._asdict()))
+        if world is not None:
+            sources.append(WorldSource(own, "train", **world._replace(questions=questions)._asdict()))
         else:
             examples = load_examples(spec, "train", own, limit, skip_bad)
             examples = examples if reader is None else reader.readable(examples, skip_bad)

@@ -48,7 +48,11 @@ class MetricsFile(TrainerCallback):
 
 
 class LogsAtCheckpoints(TrainerCallback):
-    """Has every checkpoint begin a new mean of the log, so that a resumed run writes what the whole one wrote."""
+    """Has every checkpoint begin a new mean of the log, so that a resumed run writes what the whole one wrote, as often as it is
+    asked to: the checkpoint that it begins from holds how often the run before did."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        state.logging_steps, state.save_steps = args.logging_steps, args.save_steps
 
     def on_step_end(self, args, state, control, **kwargs):
         control.should_log |= control.should_save

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from accelerate.utils import gather_object
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -174,8 +175,16 @@ def _checkpoint(options: argparse.Namespace) -> str | None:
 def _tell_idle(options: argparse.Namespace, taught: set[str]) -> None:
     """Says on stderr which signals found nothing to learn from in the whole run."""
     idle = [name for name in parse_signals(options.signals) if name not in taught]
-    default = options.signals == DEFAULT_SIGNALS[options.scorer]  # which is for questions with boxes and without
-    if not idle or (taught and default):
+    default = options.signals == DEFAULT_SIGNALS[options.scorer]
+    if taught and default:  # which is for questions with boxes and without
+        if "evidence" in idle:
+            print(
+                f"note: no question of {', '.join(options.data)} has evidence boxes; the run learned from the rest of the default "
+                "--signals alone",
+                file=sys.stderr,
+            )
+        return
+    if not idle:
         return
     named, rest = (", ".join(idle), "the others did") if taught else (options.signals, "so nothing has changed")
     print(
@@ -205,12 +214,15 @@ def main(arguments: list[str] | None = None) -> Path:
             check_resumable(checkpoint, int(os.environ.get("WORLD_SIZE", 1)))
             check_data(options, found)
         options.data_fingerprints, options.start_fingerprint = found, start
+        settings, done = training_arguments(options), step >= options.steps
+        if settings.should_save and not done:
+            save_options(options)
     except (ValueError, OSError, ImportError, StrictDataclassError) as error:
         raise SystemExit(f"error: {error}") from error
     collator = AllocatorCollator(
         processor, learner.needs_language, learner.needs_prompt, tuple(options.shares), options.seed
     )
-    settings, seconds, done = training_arguments(options), 0.0, step >= options.steps
+    seconds = 0.0
     if options.ahead and not done:
         source, collator = encoded(learner, collator, source, options, settings)
     trainer = AllocatorTrainer(
@@ -219,8 +231,6 @@ def main(arguments: list[str] | None = None) -> Path:
     if done:  # the checkpoint is the result
         restore(learner, checkpoint)
     else:
-        if trainer.args.should_save:
-            save_options(options)
         try:
             seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         except (FloatingPointError, OSError) as error:  # they say what is whole
@@ -237,7 +247,7 @@ def main(arguments: list[str] | None = None) -> Path:
             _tell_idle(options, taught)
     try:
         path = finish(trainer, processor, options)
-    except OSError as error:  # the last checkpoint holds all that was trained
+    except (OSError, SafetensorError) as error:  # the last checkpoint holds all that was trained
         raise SystemExit(
             f"error: {error}; then run the same command with --resume, which only writes the result"
         ) from error

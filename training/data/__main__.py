@@ -14,8 +14,8 @@ _REFUSALS = (ValueError, OSError, ImportError)
 
 
 def main() -> None:
-    """Prints the number of examples by split and family, what was left out, and how many pictures two splits share; reports and
-    exit status 1 where data are bad."""
+    """Prints the number of examples by split and family, how many have no evidence boxes, what was left out, and how many pictures
+    two splits share; reports and exit status 1 where data are bad."""
     parser = argparse.ArgumentParser(
         description="Checks data and counts them.",
         epilog=f"SPEC is one of:\n{ALLOWED}",
@@ -53,6 +53,8 @@ def _count(part: str, examples: Examples) -> None:
         print(f"{count:8} {part}: {family}")
     for reason, count in sorted(examples.left_out.items()):
         print(f"{count:8} {part}: left out: {reason}")
+    if unmarked := sum(not example.evidence for example in examples):
+        print(f"{unmarked:8} {part}: without evidence boxes")
 
 
 def _shared(parts: Mapping[str, Examples]) -> Iterator[str]:

@@ -230,7 +230,10 @@ def _boxes(name: str, value, place: str, problems: Problems) -> tuple:
         elif not all(_is_finite(x) for x in box):
             problems.add(place, "bad box", f"the box {shown(box)} has a value that is not finite")
         elif box[0] >= box[2] or box[1] >= box[3] or not (box[2] - box[0]) * (box[3] - box[1]):
-            problems.add(place, "bad box", f"the box {list(box)} has no area: left < right and top < bottom are wanted")
+            hint = "" if min(box[2:]) <= 0 else " (right and bottom, not width and height)"
+            problems.add(
+                place, "bad box", f"the box {list(box)} has no area: left < right and top < bottom are wanted{hint}"
+            )
         else:
             boxes.append(tuple(box))
     return tuple(boxes)
@@ -250,7 +253,8 @@ def check_boxes(boxes, size: tuple[int, int], place: str, problems: Problems) ->
         across, down = _ROUNDING * size[0], _ROUNDING * size[1]
         beside = box[0] >= size[0] or box[1] >= size[1] or box[2] <= 0 or box[3] <= 0  # nothing of it is in the picture
         if beside or box[0] < -across or box[1] < -down or box[2] > size[0] + across or box[3] > size[1] + down:
-            problems.add(place, "bad box", f"the box {list(box)} leaves {picture}")
+            hint = "; give pixels, where these are thousandths" if min(box) >= 0 and max(box) <= 1000 else ""
+            problems.add(place, "bad box", f"the box {list(box)} leaves {picture}{hint}")
         elif max(box) <= 1 < max(size):
             problems.add(place, "bad box", f"the box {list(box)} seems to hold shares of {picture}; give pixels")
     return len(problems.found) == before
