@@ -4,14 +4,14 @@ import re
 
 # What says after a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 INSTRUCTION = re.compile(
-    r"(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:note:\s+)?(?:please\s+)?(?:try\s+to\s+)?"
-    r"(?:answer|respond|reply|keep|think|reason|be|say|use|thanks|thank\s+you|"
+    r"(?:first,?\s+(?=output\b))?(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:note:\s+)?(?:please\s+)?(?:try\s+to\s+)?"
+    r"(?:answer|respond|reply|keep|think|reason|be|say|use|thanks|thx|thank\s+you|limit(?=\s+your\s+(?:answer|response)\b)|"
     r"no\s+explanations?|let['\u2019]s|do\s+not|don['\u2019]t|"
     r"max(?:imum)?\s+(?=\S)|at\s+most|one\s+word|(?:a|(?:your|the|short|brief|final)\s+answer|output|response|answer)(?=:\s*\Z)|"
     r"in\s+(?:one|a|\d+|two|three|a\s+few)\s+(?:single\s+)?(?:word|sentence)s?|as\s+an?\s+(?:number|integer|word|list)|"
-    r"your\s+answer\s+should|the\s+(?:best|correct|right)\s+answer\s+is(?=:\s*\Z)|"
+    r"your\s+answer\s+(?:should|must)|the\s+(?:best|correct|right)\s+answer\s+is(?=:\s*\Z)|"
     r"(?:short|brief)\s+answer|(?:number|letter|digits)s?\s+only|yes\s+or\s+no|no\s+(?:additional|need|other)|please(?=\W*\Z)|"
-    r"(?P<gives>give|only|just|output|return|provide|select|choose|pick|write|put|enclose|wrap))\b",
+    r"(?P<gives>give|only|just|output|print|return|provide|select|choose|pick|write|put|enclose|wrap))\b",
     re.IGNORECASE,
 )
 HOW = frozenset((
@@ -25,7 +25,8 @@ HOW = frozenset((
     "uppercase", "english", "french", "german", "spanish", "italian", "portuguese", "chinese", "japanese", "korean",
     "do", "don", "t", "not", "explain", "add", "include", "anything", "max", "maximum", "more", "less", "fewer", "than",
     "unit", "units", "currency", "symbol", "symbols", "additional", "text", "should", "need", "guess", "carefully", "final",
-    "note", "know", "me", "digits",
+    "note", "know", "me", "digits", "first", "must", "exactly", "limit", "print", "thx", "advance", "truthfully", "honestly",
+    "accurately", "precisely", "hallucinate", "lower", "upper", "case",
 ))  # fmt: skip
 # What may stand before it, "If the answer is not on the page, say 'unanswerable'", and what is said then.
 WHEN = HOW | frozenset((
@@ -41,11 +42,14 @@ HOW_PHRASES = re.compile(
     r"|\bonly (?:the|a single|one) letter\b(?! (?:\(|of))"
     r"|\b(?:just|with(?: only| just)?) the letter(?: only)?\b(?! (?:\(|of|from|to|by|sent))"
     r"|\b[a-d](?:, ?[a-d]){0,9},? or [a-d]\b|\([a-d](?:(?:[/,]|,? or) ?[a-d])+\)"
-    r"|\b(?:based on|from|using|with what is (?:written|shown) (?:in|on)) (?:only )?"
-    r"(?:the|this) (?:text (?:in|on) the )?(?:image|picture|page|document|photo)\b|\Athe (?:best|correct|right) answer is: ?\Z"
+    r"|\b(?:based (?:only |solely )?on|from|using|with what is (?:written|shown) (?:in|on)) (?:only )?"
+    r"(?:the|this) (?:text (?:in|on) the )?(?:image|picture|page|document|photo)\b(?: above)?"
+    r"|\Athe (?:best|correct|right) answer is: ?\Z"
     r"|\b(?:letter|number)(?: \([a-d][^()]*\))? of (?:the|your) (?:(?:correct|right|best|chosen) )?(?:option|answer|choice)\b"
     r"|\b(?:correct|right|best|final) (?:option|answer|choice)s?\b|\b(?:options|choices) (?:above|below)\b"
     r"|\b(?:reason )?step by step\b|\bthe (?:thinking|reasoning) process\b|\banswer: ?\W?\w\b|<[^<>\n]{0,20}>|\\boxed\b"
+    r"|\b(?:the |its )?(?:bounding[ -]box(?:es)?|bbox(?:es)?)\b(?: as)?(?: \[[^\[\]\n]{0,40}\])?"
+    r"|\bjson object\b(?: with (?:the|a|one)(?: single)? keys? \W?answer\W?)?"
 )
 # A form behind a question, and what is asked for behind a statement: "Here is my ticket. Respond with the number only."
 NAMED_FORM = re.compile(
@@ -90,7 +94,19 @@ GOES_ON = frozenset((
     "are", "you", "sure", "really", "ok", "okay", "thanks", "thank", "please", "try", "look", "check", "again", "once", "more",
     "that", "is", "isn", "it", "s", "t", "not", "wrong", "incorrect", "correct", "right", "no", "yes", "think", "about", "double",
     "how", "why", "certain", "can", "could", "say", "repeat", "translate", "in", "to", "into", "english", "french", "german",
-    "spanish", "italian", "there", "very", "much",
+    "spanish", "italian", "there", "very", "much", "a", "as", "list", "json", "table", "shorter", "longer", "briefly", "short",
+    "explain", "your", "answer", "verify", "confirm", "reconsider", "read", "closer", "closely", "carefully", "careful", "so",
+    "re", "do", "did", "don", "doesn", "seem", "seems", "looks", "same", "question", "anything", "else", "100", "where", "know",
+    "find", "get", "got", "sorry", "wait", "hm", "hmm", "oh", "nope", "yep", "yeah", "pardon", "huh", "thx",
+))  # fmt: skip
+# A turn of these words alone shows a picture and asks nothing: "Here is the image.", "Please process this."
+HANDS_OVER = frozenset((
+    "here", "attached", "see", "process", "image", "images", "picture", "pictures", "photo", "photos", "page", "pages", "document",
+    "file", "screenshot", "scan",
+))  # fmt: skip
+SHOWS = HANDS_OVER | frozenset((
+    "is", "it", "you", "go", "are", "the", "this", "that", "these", "my", "please", "one", "below", "above", "s", "and", "a",
+    "again", "now",
 ))  # fmt: skip
 # But these ask about the picture: "How much is it?"
 ASKS_ANEW = re.compile(r"\b(?:how much|is (?:it|that|this) in)\b", re.IGNORECASE)
@@ -99,9 +115,19 @@ WORD = re.compile(r"[^\W_]+")
 ASKED = re.compile(r"\A(?:hint:.*\n)?\s*\*{0,2}q(?:uestion)?(?::\*{0,2}|\*\*:)\s*(?=\S)", re.IGNORECASE)
 # Options of multiple choice: each on a line, or one after another ("(A) red (B) blue", "A. red B. blue C. green").
 OPTION = re.compile(
-    r"(?:^[ \t]*(?:[-*\u2022][ \t]+)?\*{0,2}[(\[]?([A-Za-z])[.):\]]\*{0,2}[ \t]*"
-    r"|(?<=\s)(?:\(([A-Za-z])\)|([A-Z])[.)])[ \t]+)(?=\S)",
+    r"(?:^[ \t]*(?:[-*\u2022][ \t]+)?(?:[Oo]ption[ \t]+)?\*{0,2}[(\[]?([A-Za-z])[.):\]]\*{0,2}[ \t]*"
+    r"|(?<=\s)(?:\(([A-Za-z])\)|([A-Z])[.):]|([a-z])\))[ \t]+)(?=\S)",
     re.MULTILINE,
+)
+# Options without letters, behind a question mark: in numbered lines, or listed behind "Options:", "Choose from:" and the like.
+LISTED_OPTIONS = re.compile(
+    r"(?<=[?\uff1f])[*_\"')\]]*\s+(?:"
+    r"(?:(?:answer )?(?:options|choices)(?: are)?|possible (?:answers|values)(?: are)?|"
+    r"(?:choose|select|pick) (?:one )?(?:from|of|between)(?: these| the following)?(?: options| choices| answers)?)\s*:"
+    r"[^?\uff1f]+\Z"
+    r"|(?:^[ \t]*\(?(?:1|i)[.):][ \t]*\S[^\n?\uff1f]*\n)"
+    r"(?:^[ \t]*\(?(?:[2-9]|[ivx]{2,4})[.):][ \t]*\S[^\n?\uff1f]*(?:\n|\Z)){1,8}\s*\Z)",
+    re.IGNORECASE | re.MULTILINE,
 )
 # The line behind them that asks for one.
 CLOSING = re.compile(

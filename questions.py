@@ -16,12 +16,14 @@ from .question_words import (
     FIELDS,
     FORM,
     GOES_ON,
+    HANDS_OVER,
     HOW,
     HOW_PHRASES,
     INSTRUCTION,
     LETTERS,
     LISTED,
     LISTED_LINES,
+    LISTED_OPTIONS,
     LISTS,
     LONG,
     LOOKS_UP,
@@ -39,6 +41,7 @@ from .question_words import (
     SENTENCES,
     SEVERAL,
     SHOWN,
+    SHOWS,
     TASK,
     TELLS,
     WHEN,
@@ -48,7 +51,10 @@ from .question_words import (
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.DOTALL)
 _SPECIAL = re.compile(r"(?:<\|[a-z0-9_]+\|>)+")
-_NUMBERED = re.compile(r"(?:Picture|Video) \d+: (?=<\|vision_start\|>)")  # by the template's add_vision_id
+# by the template's add_vision_id, or by hand
+_NUMBERED = re.compile(r"(?:Picture|Video|Image|Photo|Page|Figure) \d+:\s*(?=<\|vision_start\|>)")
+_COLON = re.compile(r":\s+")
+_LEADS = 8  # at most, before a question: each is looked for in all that is left
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000[^\U000f0000\U000f0001\n]*\U000f0001")
@@ -76,7 +82,7 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
         asking = [(found, body) for found, body in turns if body and not body.startswith(_TOOL)]
         by_user = [(found, body) for found, body in asking if found[1] == "user"]
         last = _of_system([body for found, body in asking if found[1] == "system"]) if turns else _plain(prompt)
-        last = _of_user([body for _, body in by_user]) if by_user else last
+        last = _of_user([body for _, body in by_user], last) if by_user else last
         for image in re.finditer(re.escape(image_token), prompt):
             own = [body for found, body in asking if found.start() <= image.start() < found.end()]
             before = [body for found, body in by_user if found.start() < image.start()]
@@ -106,13 +112,20 @@ def given_questions(question, images: int) -> list[str]:
     return [_in_one_line(one) for one in (each if several else each * images)]
 
 
-def _of_user(bodies: list[str]) -> str:
-    """What users ask at last: where the last turn goes on about what was asked before ("Are you sure?"), that."""
-    for body in reversed(bodies):
+def _of_user(bodies: list[str], by_system: str) -> str:
+    """What users ask at last: where the last turn goes on about what was asked before ("Are you sure?") or only shows the picture
+    ("Here it is."), that, or what a system's turn asks."""
+    asking = [body for body in bodies if not _shows(body)]
+    for number, body in reversed(list(enumerate(asking))):
         goes_on = GOES_ON.issuperset(WORD.findall(body.lower())) and not ASKS_ANEW.search(body)
-        if not (goes_on or _instructs(body)):
+        if not (goes_on or _instructs(body, behind_question=number > 0 or bool(by_system))):
             return body
-    return bodies[-1]
+    return by_system or "".join(asking[-1:])
+
+
+def _shows(body: str) -> bool:
+    words = set(WORD.findall(body.lower()))
+    return len(words) > 1 and bool(words & HANDS_OVER) and words <= SHOWS and not any(end in body for end in ENDS)
 
 
 def _of_system(bodies: list[str]) -> str:
@@ -136,7 +149,7 @@ def _between(found: re.Match) -> str:
 def _what_is_asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from, that it is in the picture, and marks around
     words, which make other tokens of them."""
-    question = _without_context(_without_options(_without_instruction(ASKED.sub("", question))))
+    question = _without_lead(_without_context(_without_options(_without_instruction(ASKED.sub("", question)))))
     return _in_one_line(OWN.sub(" the ", _without_place(" ".join(question.split()))))
 
 
@@ -219,20 +232,47 @@ def _without_instruction(question: str) -> str:
             return question[:end]
 
 
+def _without_lead(question: str) -> str:
+    """Without what says before it who answers and how: "You are an assistant that reads bills. Answer in one word: ..."."""
+    start = 0
+    for _ in range(_LEADS):
+        end = _behind(SENTENCES, question, start, (PERSONA.match, _instructs))
+        end = _behind(_COLON, question, start, (_instructs,)) if end == start else end
+        if end == start:
+            break
+        start = end
+    return question[start:]
+
+
+def _behind(mark: re.Pattern, question: str, start: int, tells: tuple) -> int:
+    # where what follows the first mark begins, if what stands before it is what one of `tells` looks for, and `start` if not
+    found = mark.search(question, start)
+    lead = question[start : found.start()] if found else ""
+    leads = bool(lead) and any(tell(lead) for tell in tells)
+    return found.end() if found and leads and WORD.search(question, found.end()) else start
+
+
 def _without_options(question: str) -> str:
     """Without the options that end it, which are some where a question or "Options:" stands before them. Where that names nothing,
     they say what is asked, and are read alone; where it asks for what is listed, all of it is the question."""
     whole, question = question, CLOSING.sub("", question)
+    if listed := LISTED_OPTIONS.search(question):
+        asked = question[: listed.start()].rstrip()
+        words = set(WORD.findall(asked.lower()))
+        if not (words <= NAMES_NOTHING or words & (LISTED | SEVERAL | LISTS | COMPARES)):
+            return _without_instruction(asked)
     found = list(OPTION.finditer(question))[-len(LETTERS) :]
     if not found or "\n" in question[found[-1].end() :].strip():  # more is said after them
         return whole
     for number, first in enumerate(found):
-        letters = "".join(option[1] or option[2] or option[3] for option in found[number:]).upper()
+        letters = "".join(filter(None, (letter for option in found[number:] for letter in option.groups()))).upper()
         asks = any(end in question[first.start() :] for end in ENDS)
         if len(letters) > 1 and LETTERS.startswith(letters) and not asks:
             before = question[: first.start()].rstrip()
             asked = _without_instruction(OPTIONS.sub("", before).rstrip())
-            people = len(letters) == 2 and any(option[3] for option in found[number:])  # A. Smith and B. Jones
+            people = len(letters) == 2 and any(
+                one[3] and one[0].rstrip()[-1] == "." for one in found[number:]
+            )  # A. Smith and B. Jones
             if not asked or (asked == before and (people or not asked.rstrip("*_\"') ").endswith(ENDS))):
                 return whole
             words = set(WORD.findall(asked.lower()))
@@ -272,4 +312,4 @@ def _instructs(text: str, behind_question: bool = False) -> bool:
     plain, phrases = HOW_PHRASES.subn("", said)
     if begun["gives"] and (not (named or phrases or FORM.search(said)) or SHOWN.search(plain)):
         return False
-    return (WHEN if begun["condition"] else HOW).issuperset(WORD.findall(plain))
+    return (WHEN if begun["condition"] or " if " in plain else HOW).issuperset(WORD.findall(plain))

@@ -590,8 +590,11 @@ def test_whose_it_is_no_cell_says(processor, page, said, asked):
 
 
 @pytest.mark.parametrize(
-    "said", ["Are you sure?", "Please try again.", "Answer in one word.", "Thanks! Can you say that in German?", "ok"]
-)
+    "said",
+    ["Are you sure?", "Please try again.", "Answer in one word.", "Thanks! Can you say that in German?", "ok", "Only the number.",
+     "As a list.", "In JSON please.", "Why do you think so?", "Please look more carefully.", "Explain your answer.", "Hmm.",
+     "Just the number please", "Are you 100% sure?", "Where did you find it?", "Here is the picture again: see above"],
+)  # fmt: skip
 def test_what_goes_on_about_a_question_is_read_as_it(said, processor, page):
     chat = [
         {"role": "user", "content": [{"type": "image", "image": page()}, {"type": "text", "text": "Which date is it?"}]}
@@ -675,11 +678,40 @@ def test_a_long_turn_of_the_system_that_tells_what_to_extract_is_read(processor,
         ". " + "so " * 40 + "\n- " + " " * 10**5 + "a b c d e f g h i j k l",
         "\nanswer" + " " * 10**5 + "x",
         "\nAnswer " + "a,b," * 25_000,
+        "? options: " + " " * 10**5 + "x?",
+        "?\n1. a\n" + "2. b\n" * 20_000 + "x",
     ],
 )
 def test_questions_of_many_characters_are_read_in_time(repeated):
     began = time.process_time()
     questions_of(f"<|image_pad|>What is the total?{repeated}", "<|image_pad|>", "last_user")
+    assert time.process_time() - began < 5, "it took minutes where the time grew with the square of the length"
+
+
+def test_a_turn_that_shows_a_picture_asks_nothing():
+    def read(*turns: tuple[str, str]) -> str:
+        chat = "".join(turn(role, said) for role, said in turns)
+        (question,) = questions_of(chat.replace("IMAGE", IMAGE), "<|image_pad|>", "last_user")
+        return question
+
+    asked = "What is the colour?"
+    for shows in (
+        "Here is the image.",
+        "Please process this.",
+        "Answer in one word.",
+        "Here you go: see the attached picture",
+    ):
+        assert read(("system", asked), ("user", f"IMAGE{shows}")) == asked
+    assert read(("user", asked), ("assistant", "Please send it."), ("user", "IMAGEHere it is.")) == asked
+    assert not read(("user", "IMAGEHere is the image."))  # as of a picture alone
+    assert read(("system", asked), ("user", "IMAGEIs it here?")) == "Is it here?"
+    assert read(("user", "Image 1: IMAGE\nWhat is the colour?")) == asked
+
+
+@pytest.mark.parametrize("start", ["Answer: ", "Answer. ", "You are a. "])
+def test_what_leads_to_a_question_is_read_in_time(start):
+    began = time.process_time()
+    questions_of(f"<|image_pad|>{start * 25_000}What is the total?", "<|image_pad|>", "last_user")
     assert time.process_time() - began < 5, "it took minutes where the time grew with the square of the length"
 
 
@@ -706,6 +738,22 @@ OPTIONS = "What is the colour?\nA. red\nB. blue\nC. green\nD. pink"
         "What is the colour? Answer based on the image.",
         "What is the colour? In one word.",
         "What is the colour? Don't guess.",
+        *(f"What is the colour?{options}" for options in (
+            " Options: red, blue, green", " Choose from: red, blue.", " Select one of the following: red | blue",
+            " A: red, B: blue",
+            " a) red b) blue c) green", "\n1. red\n2. blue\n3. green", "\ni) red\nii) blue", "\nChoices:\n- red\n- blue",
+            "\nOption A: red\nOption B: blue", "\n(1) red\n(2) blue\nAnswer with the number of the correct option.",
+        )),
+        *(f"What is the colour? {how}" for how in (
+            "Limit your answer to 5 words.", "Your answer must be a single number.", "Return the bounding box as [x1, y1, x2, y2].",
+            'Respond with a JSON object with the key "answer".', "Say 'none' if it isn't shown.", "Answer based only on the image.",
+            "Answer the question based on the image above.", "Print only the answer.", "Do not hallucinate.", "Thanks in advance!",
+            "First output the thinking process in <think> </think> tags.",
+        )),
+        *(f"{lead} What is the colour?" for lead in (
+            "Answer in one word.", "Answer with a single word:", "Think step by step.", "Yes or no:",
+            "You are a helpful assistant that reads documents. Answer briefly.",
+        )),
     ],
 )  # fmt: skip
 def test_options_and_forms_of_answer_of_more_prompts(said, processor, page):
@@ -715,7 +763,7 @@ def test_options_and_forms_of_answer_of_more_prompts(said, processor, page):
 @pytest.mark.parametrize(
     "said",
     ["Could you find these two things for me?", "What do these two lines say?", "Would you mind checking two entries?",
-     "What are the values of the following on my invoice?", "Can you fill this table?"],
+     "What are the values of the following on my invoice?", "Can you fill this table?", "Can you find the following?"],
 )  # fmt: skip
 def test_what_is_listed_to_be_found_is_no_option(said, processor, page):
     assert (
