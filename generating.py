@@ -140,7 +140,7 @@ class GeneratingMixin:
         check_spending(model_kwargs.get("encode_ratio"), model_kwargs.get("allocation_mode"))
         whole = is_whole(inputs_tensor, model_kwargs.get("attention_mask"), generation_config)
         if not generation_config.is_assistant:  # assistants draft without images
-            check_shown(inputs_tensor, model_kwargs, self.config.image_token_id, whole)
+            check_shown(inputs_tensor, model_kwargs, self.config, whole)
         cached = cached_tokens(model_kwargs.get(CACHE)) if whole else 0
         model_kwargs = images_to_encode(model_kwargs, self.config.vision_config.spatial_merge_size, cached)
         model_kwargs = videos_to_encode(model_kwargs, cached)
@@ -247,9 +247,9 @@ def all_shown(prompt: torch.Tensor, features: dict, image_token_id: int) -> bool
     return int((prompt == image_token_id).sum()) == rows
 
 
-def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, image_token_id: int, whole: bool):
-    """Refuses a prompt with image placeholders that came without any image, and a whole prompt whose images are not where the
-    cache read them.
+def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, config, whole: bool):
+    """Refuses a prompt with placeholders of images or videos that came without any, and a whole prompt whose images are not where
+    the cache read them.
 
     Raises:
         ValueError: saying what is missing, or what to pass.
@@ -262,8 +262,10 @@ def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, image_token_id:
             check_same_images(cache, types)
         return
     images = [model_kwargs.get(name) for name in ("pixel_values", "encoded_images")]
-    if all(image is None for image in [*images, (model_kwargs.get("mm_encoder_outputs") or {}).get("image")]):
-        check_filled(inputs_tensor, types, image_token_id)
+    encoded = model_kwargs.get("mm_encoder_outputs") or {}
+    if all(image is None for image in [*images, encoded.get("image")]):
+        videos = [model_kwargs.get("pixel_values_videos"), encoded.get("video")]
+        check_filled(inputs_tensor, types, config, with_videos=any(video is not None for video in videos))
 
 
 def check_chunks(prefill_chunk_size: int | None, model_kwargs: dict):

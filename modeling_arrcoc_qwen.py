@@ -105,7 +105,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         if features is not None:
             mm_encoder_outputs["image"], offsets = self._split_offsets(features)
         elif not cached and position_ids is None:  # generate() has checked, and its assistants draft without images
-            check_filled(input_ids, mm_token_type_ids, self.config.image_token_id)
+            check_filled(input_ids, mm_token_type_ids, self.config, with_videos=has_vision)
         input_ids = replace_stray_placeholders(input_ids, mm_token_type_ids, self.config) if has_vision else input_ids
         # Where there are ids, only shape and device of the embeddings count; without, placeholders are told by their values.
         tokens = inputs_embeds if inputs_embeds is not None or input_ids is None else input_ids[..., None]

@@ -213,8 +213,14 @@ def upright(image: Image.Image, name: str) -> Image.Image:
 
 def _stock_rgb(image: Image.Image) -> Image.Image:
     from transformers.image_transforms import convert_to_rgb  # nothing else here needs more than PIL and torch
+    from transformers.utils import logging
 
     if "return_numpy" not in inspect.signature(convert_to_rgb).parameters:  # before 5.21
+        if image.has_transparency_data:
+            logging.get_logger(__name__).warning_once(
+                "a picture is transparent in parts, and below transformers 5.21 those show whatever colour hides there, mostly "
+                "black: lay it on a page first, or run: pip install 'transformers>=5.21,<6'"
+            )
         return convert_to_rgb(image)
     return Image.fromarray(convert_to_rgb(image, return_numpy=True))
 

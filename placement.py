@@ -257,24 +257,32 @@ def videos_to_encode(model_kwargs: dict, cached: int) -> dict:
     return {key: value for key, value in model_kwargs.items() if key not in _WITH_VIDEOS}
 
 
-def check_filled(input_ids, mm_token_type_ids, image_token_id):
-    """Refuses a prompt with image placeholders that came without any image; not in a graph that is compiled or exported, where it
-    can't be asked.
+def check_filled(input_ids, mm_token_type_ids, config, with_videos: bool):
+    """Refuses a prompt with image placeholders that came without any image, and with a video's where there is none `with_videos`;
+    not in a graph that is compiled or exported, where it can't be asked.
 
     Raises:
         ValueError: saying what is missing.
     """
     if input_ids is None or torch.compiler.is_compiling():
         return
-    placeholder = input_ids == image_token_id
-    if mm_token_type_ids is not None:
-        if mm_token_type_ids.shape != input_ids.shape:
-            return
-        placeholder = placeholder & (mm_token_type_ids == 1)
-    if stray := int(placeholder.sum()):
+    if mm_token_type_ids is not None and mm_token_type_ids.shape != input_ids.shape:
+        return
+
+    def of(token: int, kind: int) -> torch.Tensor:
+        found = input_ids == token
+        return found if mm_token_type_ids is None else found & (mm_token_type_ids == kind)
+
+    images, videos = of(config.image_token_id, 1), of(config.video_token_id, 2)
+    if not (images if with_videos else images | videos).any():  # one wait of a GPU
+        return
+    if stray := int(images.sum()):
         raise ValueError(
             f"the prompt has {stray} image placeholders but no images; pass pixel_values and image_grid_thw"
         )
+    raise ValueError(
+        f"the prompt has {int(videos.sum())} video placeholders but no videos; pass pixel_values_videos and video_grid_thw"
+    )
 
 
 def replace_stray_placeholders(input_ids, mm_token_type_ids, config):

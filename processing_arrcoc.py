@@ -43,7 +43,7 @@ class _Request:
     """What one call asks for, image by image."""
 
     token_budget: object
-    questions: list[str]
+    questions: list[str] | None
     text_kwargs: dict
 
 
@@ -189,6 +189,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         refuse_halves(text)
         refuse_halves(question, "question")
         token_budget = as_entries(token_budget)
+        if isinstance(images, str) and self.image_token in images:
+            raise TypeError("the first argument is images, and a prompt came; pass both by name: text=..., images=...")
         images = None if is_empty(images) else images
         if images is None:  # refused where no image is there to meet it, too
             check_token_budget(token_budget, 0 if isinstance(token_budget, list) else 1)
@@ -205,7 +207,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
             data_format = of_images("input_data_format", None)
             wide = getattr(self.image_processor, "backend", None) == "torchvision"
             images = open_picture(images, data_format, keep_arrays=not rescale, keep_wide=wide)
-        questions = []
+        questions = None
         if question is not None and images is not None:
             questions = given_questions(question, len(make_flat_list_of_images(images)))
         elif text is not None and images is not None:
@@ -249,7 +251,7 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         processed = self.image_processor(images, **kwargs)
         data_format = kwargs.get("input_data_format")
         raw = torch.stack([square(picture, self.texture_size, data_format) for picture in pictures])
-        questions = self._request.questions or [""] * len(pictures)
+        questions = [""] * len(pictures) if self._request.questions is None else self._request.questions
         if len(questions) != len(pictures):  # releases from 5.23 on have said so before
             raise ValueError(
                 f"the text has {len(questions)} image placeholders for {len(pictures)} images; write one for each, and none in a "

@@ -60,8 +60,8 @@ _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave bac
 _MARKED = re.compile("\U000f0000[^\U000f0000\U000f0001\n]*\U000f0001")
 
 
-def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> list[str]:
-    """The question of each image placeholder in `text`, in order; none where `text` is no text.
+def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> list[str] | None:
+    """The question of each image placeholder in `text`, in order; `None` where `text` is no text.
 
     Args:
         text: a prompt, or a list of them.
@@ -72,7 +72,7 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
     """
     prompts = [text] if isinstance(text, str) else list(text)
     if not all(isinstance(prompt, str) for prompt in prompts):
-        return []  # the checks that follow refuse it
+        return None  # the checks that follow refuse it
     questions, read = [], functools.cache(_what_is_asked)  # several images are mostly asked one thing
     for prompt in prompts:
         if sanitized:

@@ -521,6 +521,13 @@ def test_first_frame_of_an_animation(processor, tmp_path):
 # --- placeholders
 
 
+def test_a_text_without_placeholders_and_a_prompt_in_the_pictures_place_are_told(processor, page):
+    with pytest.raises(ValueError, match=r"placeholder|tokens"):
+        call(processor, page(), "hello")
+    with pytest.raises(TypeError, match="the first argument is images, and a prompt came; pass both by name"):
+        processor(f"{IMAGE}hello", page())
+
+
 def test_placeholders_and_images_must_agree(processor, page):
     two, one, none = IMAGE * 2 + "what?", IMAGE + "what?", "what?"
     for images, text, says in [
@@ -650,6 +657,14 @@ def test_no_advice_to_keep_every_cell_where_every_cell_is_kept(processor, model,
     for method in (model.encode_images, model.allocate):
         with pytest.raises(ValueError, match=r"texture_images is missing.* pass on all that it returns$"):
             method(**full)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("call", ["__call__", "generate"])
+def test_placeholders_of_a_video_that_did_not_come_are_refused(call, model, processor):
+    prompt = processor.tokenizer("<|vision_start|><|video_pad|><|vision_end|>hi", return_tensors="pt")
+    with pytest.raises(ValueError, match="the prompt has 1 video placeholders but no videos; pass pixel_values_videos"):
+        getattr(model, call)(**prompt)
 
 
 @pytest.mark.parametrize(
@@ -941,7 +956,7 @@ def test_arguments_that_no_call_has(call, name, says, tiny_model, make_inputs, p
 
 
 def test_what_no_image_reads_is_told_as_that(tiny_model, make_inputs, page):
-    with pytest.raises(TypeError, match=r"attention_mask is not an argument .*no image's; leave it out"):
+    with pytest.raises(TypeError, match=r"(input_ids|attention_mask) is not an argument .*no image's; leave it out"):
         tiny_model().get_image_features(**make_inputs(page(), token_budget="full"))
 
 
