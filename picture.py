@@ -216,7 +216,7 @@ def _stock_rgb(image: Image.Image) -> Image.Image:
     from transformers.utils import logging
 
     if "return_numpy" not in inspect.signature(convert_to_rgb).parameters:  # before 5.21
-        if image.has_transparency_data:
+        if "A" in image.getbands() or "transparency" in image.info:
             logging.get_logger(__name__).warning_once(
                 "a picture is transparent in parts, and below transformers 5.21 those show whatever colour hides there, mostly "
                 "black: lay it on a page first, or run: pip install 'transformers>=5.21,<6'"

@@ -270,9 +270,8 @@ def _without_options(question: str) -> str:
         if len(letters) > 1 and LETTERS.startswith(letters) and not asks:
             before = question[: first.start()].rstrip()
             asked = _without_instruction(OPTIONS.sub("", before).rstrip())
-            people = len(letters) == 2 and any(
-                one[3] and one[0].rstrip()[-1] == "." for one in found[number:]
-            )  # A. Smith and B. Jones
+            # A. Smith and B. Jones
+            people = len(letters) == 2 and any(one[3] and one[0].rstrip()[-1] == "." for one in found[number:])
             if not asked or (asked == before and (people or not asked.rstrip("*_\"') ").endswith(ENDS))):
                 return whole
             words = set(WORD.findall(asked.lower()))

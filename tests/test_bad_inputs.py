@@ -26,7 +26,7 @@ from transformers.utils.logging import warning_once
 
 from arrcoc import ARRCOCProcessor, ARRCOCQwen3VLForConditionalGeneration
 from arrcoc.modeling_arrcoc_qwen import ARRCOCQwen3VLModel
-from arrcoc.picture import upright
+from arrcoc.picture import open_picture, upright
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 PROMPT = f"<|im_start|>user\n{IMAGE}what is it?<|im_end|>\n<|im_start|>assistant\n"
@@ -419,6 +419,19 @@ def test_what_is_transparent_is_what_stock_makes_of_it(processor, kind):
     (texture,) = inputs["texture_images"]
     white = "return_numpy" in inspect.signature(convert_to_rgb).parameters
     assert texture[:, 0, 0].tolist() == [255 if white else 0] * 3
+
+
+def test_what_is_transparent_is_warned_of_where_stock_drops_it(monkeypatch):
+    monkeypatch.setattr(
+        "transformers.image_transforms.convert_to_rgb", lambda image: image.convert("RGB")
+    )  # as of 5.20
+    told = []
+    monkeypatch.setattr(logging.Logger, "warning", lambda self, said, *_: told.append(said))
+    warning_once.cache_clear()  # another test may have been told
+    open_picture(Image.new("L", (8, 8)))
+    assert not told
+    assert open_picture(see_through("RGBA")).getpixel((0, 0)) == (0, 0, 0)
+    assert told[0].startswith("a picture is transparent in parts, and below transformers 5.21")
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["channels last", "channels first"])
