@@ -697,7 +697,9 @@ def test_a_run_that_found_nothing_to_learn_from_says_so(train, pages, tmp_path, 
     train(tmp_path / "half", "--signals", "evidence,context,named", steps=2)  # no boxes of context
     assert "--signals context, named found nothing to learn from" in capsys.readouterr().err
     train(tmp_path / "default", steps=2)
-    assert not capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "nothing to learn from" not in told
+    assert "evidence boxes" not in told
     train(tmp_path / "default_unmarked", *options[2:], steps=2)
     told = capsys.readouterr().err
     assert "unmarked has evidence boxes; the run learned from the rest" in told
