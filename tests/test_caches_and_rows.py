@@ -1,0 +1,90 @@
+"""What few calls reach: prompts that go on behind cached pictures, rows of a batch that differ, a plan's parts."""
+
+import math
+
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from arrcoc.caching import CACHE
+from arrcoc.picture import open_picture
+from training import signals
+
+pytestmark = pytest.mark.usefixtures("no_grad")
+ONE = {"max_new_tokens": 1, "do_sample": False, "return_dict_in_generate": True}
+PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
+
+
+@pytest.fixture
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+def test_a_padded_new_part_with_images(tiny_model, make_inputs, page):
+    model, begun = tiny_model(), torch.arange(5, 9)[None]
+    pictures, asks = [page(128, 96), page(96, 64, 1)], ["date?", "what is the date of it all, if all are added?"]
+    both = make_inputs(pictures, asks, token_budget=4)
+    cache = model(input_ids=begun.repeat(2, 1), use_cache=True).past_key_values
+    mask = torch.cat([torch.ones(2, 4, dtype=torch.long), both["attention_mask"]], 1)
+    together = model(**both | {"attention_mask": mask}, past_key_values=cache).logits[:, -1]
+    for row, (picture, ask) in enumerate(zip(pictures, asks, strict=True)):
+        one = make_inputs(picture, ask, token_budget=4)
+        alone = model(input_ids=begun, use_cache=True).past_key_values
+        one["attention_mask"] = torch.ones(1, 4 + one["input_ids"].shape[1], dtype=torch.long)
+        assert (model(**one, past_key_values=alone).logits[:, -1] - together[row]).abs().max() < 1e-4
+
+
+def test_a_cache_that_ends_inside_an_image(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(128, 96), token_budget=9)
+    cache = model.generate(**inputs, **ONE)[CACHE]
+    middle = int((inputs["mm_token_type_ids"][0] == 1).nonzero()[4])
+    cache.crop(middle - cache.get_seq_length())
+    with pytest.raises(ValueError, match="inside an image; crop it to where the image begins"):
+        model.generate(**inputs, **ONE, **{CACHE: cache})
+
+
+def test_auto_counts_by_the_question_of_each_row(page, make_inputs):
+    picture, asks = page(400, 400), ["what is the total?", "list all rows"]
+    alone = [make_inputs(picture, ask, "auto")["image_token_counts"].tolist()[0] for ask in asks]
+    assert alone[0] < alone[1]
+    assert make_inputs([picture] * 2, asks, "auto")["image_token_counts"].tolist() == alone
+    assert make_inputs([picture] * 2, asks[::-1], "auto")["image_token_counts"].tolist() == alone[::-1]
+
+
+def test_a_file_is_turned_once(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (128, 64), "white").save(tmp_path / "lying.jpg", exif=exif)
+    opened = open_picture(str(tmp_path / "lying.jpg"))
+    assert opened.size == open_picture(opened).size == (64, 128)
+
+
+def test_a_mirrored_picture_is_another(tiny_model, make_inputs, page):
+    model, one = tiny_model(), page(128, 96, 1)
+    first = make_inputs(one, "date?", token_budget=4)
+    mirrored = make_inputs(ImageOps.mirror(one), "date? then the total?", token_budget=4)
+    assert int(first["texture_images"].long().sum()) == int(mirrored["texture_images"].long().sum())
+    cache = model.generate(**first, **ONE)[CACHE]
+    with pytest.raises(ValueError, match="another picture than prompt"):
+        model.generate(**mirrored, **ONE, **{CACHE: cache})
+
+
+def test_pixels_of_another_contrast_are_refused(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(), token_budget=12)
+    encoded, pixels = model.encode_images(**inputs), inputs["pixel_values"]
+    other = (pixels - pixels.mean()) * 2 + pixels.mean()
+    with pytest.raises(ValueError, match="processed otherwise"):
+        model.allocate(**{**inputs, "pixel_values": other}, encoded_images=encoded)
+
+
+def test_answer_loss_is_of_the_full_models_distribution():
+    pruned, full = torch.tensor([[0.9, 0.1]]).log(), torch.tensor([[0.5, 0.5]]).log()
+    expected = 0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)  # 0.511; the other way round 0.368
+    assert float(signals.answer_loss(pruned, full)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_kept_is_of_fine_cells_alone(tiny_model, make_inputs, page):
+    plan = tiny_model("pooled").allocate(**make_inputs(page(128, 96), token_budget=12))[0]
+    assert (plan.level > 0).any()
+    assert int(plan.kept.sum()) == int((plan.level == 0).sum())
