@@ -66,7 +66,7 @@ class Limits:
         characters: of all texts of one chat, counted before they are tokenized.
         new_tokens: largest `max_new_tokens`.
         seconds: that one answer may take, whatever longer `max_time` a request names; None for as long as it needs.
-        fetch_seconds: for one download, but for what its host's name takes to resolve.
+        fetch_seconds: for one download, beside the one time that its host's name is resolved in.
         private_addresses: whether URLs may lead to loopback, private and other addresses that are not on the internet.
     """
 
@@ -434,11 +434,11 @@ def download(url: str, name: str, limits: Limits) -> bytes:
             raise ValueError(f"{name} leads to an address that is not on the internet; send the picture as a data URL")
 
     def watch(event: str, info: dict):
-        if event.endswith(".started") and time.monotonic() > end:
-            raise TimeoutError
         if event == "connection.connect_tcp.started" and not limits.private_addresses:
             for address in _resolved(info["host"]):
                 refuse_inside(address)
+        if event.endswith(".started") and time.monotonic() > end:  # what resolving took counts, too
+            raise TimeoutError
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             _stop_at(end, info["return_value"])
         if event == "connection.connect_tcp.complete" and not limits.private_addresses:

@@ -142,7 +142,7 @@ class QualityAdapter(nn.Module):
 
     def forward(self, tokens: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
         """`tokens` (K, size) with the rows of `level` > 0 adapted; dtype is kept."""
-        # of all tokens, which takes a GPU less than being told which are pooled
+        # of all tokens: to be told which are pooled the host would wait for the GPU
         with torch.autocast(tokens.device.type, enabled=False):
             adapted = self.up(F.gelu(self.down(self.norm(tokens.to(self.norm.weight.dtype)))))
         return torch.where((level > 0)[:, None], tokens + adapted.to(tokens.dtype), tokens)

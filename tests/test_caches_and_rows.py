@@ -21,6 +21,46 @@ def no_grad():
         yield
 
 
+def test_text_behind_a_second_image_on_a_cache(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs([[page(160, 96), page(128, 64, 1)]], token_budget=5)
+    starts = (inputs["mm_token_type_ids"][0] == 1).nonzero().flatten()
+    begins, ends, patches = int(starts[5]) - 1, int(starts[-1]) + 2, int(inputs["image_grid_thw"][0].prod())
+
+    def cut(tokens: slice, pixels: slice, images: slice) -> dict:
+        own = dict.fromkeys(PER_TOKEN, (slice(None), tokens)) | {"pixel_values": pixels}
+        return {name: value[own.get(name, images)] for name, value in inputs.items()}
+
+    cache = model(**cut(slice(begins), slice(patches), slice(1)), use_cache=True).past_key_values
+    second = cut(slice(begins, ends), slice(patches, None), slice(1, None))
+    model(**second | {"attention_mask": inputs["attention_mask"][:, :ends]}, past_key_values=cache)
+    last = inputs["input_ids"][:, ends:]
+    found = model(input_ids=last, past_key_values=cache).logits
+    assert (found - model(**inputs).logits[:, -last.shape[1] :]).abs().max() < 1e-4
+
+
+def test_any_row_may_end_with_a_pruned_image(tiny_model, make_inputs, page):
+    model, inputs = tiny_model(), make_inputs(page(128, 96), token_budget=8)
+    end = int((inputs["mm_token_type_ids"][0] == 1).nonzero()[-1]) + 1
+    ended = {name: inputs[name][:, :end] for name in PER_TOKEN}
+    both = {
+        name: torch.cat([torch.roll(value, -1, 1), value]) for name, value in ended.items()
+    }  # row 0 has text behind
+    rest = {name: torch.cat([value] * 2) for name, value in inputs.items() if name not in PER_TOKEN}
+    with pytest.raises(ValueError, match="the prompt ends with an image of which some tokens were chosen"):
+        model.generate(**both, **rest, max_new_tokens=2)
+
+
+def test_beside_a_coarse_view_the_tower_sees_what_the_fine_tokens_need(tiny_model, make_inputs, page):
+    model, inputs, seen = tiny_model(), make_inputs(page(128, 96), token_budget=40), []
+    hook = model.model.visual.register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append(len(args[0] if args else kwargs["hidden_states"]) // 4), with_kwargs=True
+    )
+    plan = model.allocate(**inputs, encode_ratio=0.1, allocation_mode="foveated")[0]
+    hook.remove()
+    assert plan.coarse > 0
+    assert seen == [plan.coarse, 40 - plan.coarse]
+
+
 def test_a_padded_new_part_with_images(tiny_model, make_inputs, page):
     model, begun = tiny_model(), torch.arange(5, 9)[None]
     pictures, asks = [page(128, 96), page(96, 64, 1)], ["date?", "what is the date of it all, if all are added?"]

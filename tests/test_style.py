@@ -28,7 +28,7 @@ TORCH_ALONE = (
 LOADED_LATE = {"allocation.py": {"overlay"}}
 ENTRY_FILES = ("configuration_arrcoc.py", "processing_arrcoc.py", "modeling_arrcoc_qwen.py")
 OUTSIDE = {"training", "evaluation", "benchmarks", "demo", "publishing", "tests", "upload"}
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 80  # of code: without docstrings, comments and blank lines
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 73  # of code: without docstrings, comments and blank lines
 
 shipped = pytest.mark.parametrize("name", CODE_FILES)
 
