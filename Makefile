@@ -3,6 +3,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --no-compile
+# What is imported is compiled at its first import, and only there. Where the environment forbids to keep that, as images for
+# containers often do, every process would compile all of it again, for longer than the rest of its start takes.
+unexport PYTHONDONTWRITEBYTECODE
 # two workers, each with one end of the list: what a file's tests share is made once, and who is done takes from the other
 TWO := -n 2 --dist worksteal
 TORCH := torch==2.13.0
