@@ -28,7 +28,7 @@ QUESTION ?=
 $(foreach name,IMAGE QUESTION BUDGET MODEL DATA GEOMETRY EVALUATED,$(eval override $(name) := $$(value $(name))))
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: demo app browser packages test app-test docs-test lmms lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
+.PHONY: demo app apart browser packages test app-test docs-test lmms lmms-test lint types matrix upstream train allocator evaluate figures stage check benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo.answer --image $(call quoted,$(IMAGE)) $(if $(QUESTION),--question $(call quoted,$(QUESTION))) \
@@ -48,6 +48,9 @@ lint: $(VENV)/.dev
 
 # all that tests need, and lint and types with them
 packages: $(VENV)/.dev $(TORCHVISION) $(QUANT)
+
+# what stands in folders of its own, beside $(VENV): may be set up while something runs from there
+apart: $(TORCHVISION) $(QUANT) $(LMMS) $(APP)/.tested
 
 # of the system, where it has one
 browser:

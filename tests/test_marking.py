@@ -87,7 +87,7 @@ def test_the_bundled_one_answers_better_than_none(model, processor):
     """What a quarter of the tokens tells, a coarse view among them, of shapes on held-out pages."""
     learner = AllocatorLearner(copy.deepcopy(model), {"coarse": 1.0})
     batch = AllocatorCollator(processor, language=True, shares=(0.25, 0.26))(
-        load_examples("world:scene?grids=12x12", "held_out", seed=51000000, limit=64), 0
+        load_examples("world:scene?grids=12x12", "held_out", seed=51000000, limit=32), 0
     )
     with torch.no_grad():
         marked = float(learner(**batch)["loss"])

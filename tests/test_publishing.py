@@ -362,11 +362,11 @@ def test_measured_numbers_come_from_the_results_files(tiny_folder, tmp_path):
         ("runs/übersicht", "runs/übersicht"),
     ],
 )
-def test_the_card_names_no_folder_of_its_author(data, shown, tiny_folder, tmp_path):
-    source = staging.Source(str(tiny_folder), base_model="you/base")
-    path = run_of(tmp_path, source.load(torch.float32), data=data)
-    out = staging.stage_release(source, tmp_path / "out", results=[path])
-    text = (out / CARD).read_text()
+def test_the_card_names_no_folder_of_its_author(data, shown, tiny_folder, tiny_model, staged, tmp_path):
+    source, out = staging.Source(str(tiny_folder), base_model="you/base"), tmp_path / "out"
+    shutil.copytree(staged, out)
+    text = card.render(out, source, tiny_model(), [results.read_result(run_of(tmp_path, tiny_model(), data=data))])
+    (out / CARD).write_text(text)
     assert f"data `{shown}`" in text
     assert f"On {shown}, 12 tokens" in text
     measured = ModelCard(text).data.eval_results
@@ -374,11 +374,21 @@ def test_the_card_names_no_folder_of_its_author(data, shown, tiny_folder, tmp_pa
     # as the Hub's own check of a card has it
     assert all(re.fullmatch("([A-Za-z0-9_-]+/)?[A-Za-z0-9_.-]+", entry.dataset_type) for entry in measured)
     assert contract.problems_of(out) == []
-    kind = measured[0].dataset_type
-    (out / CARD).write_text(text.replace(f"type: {kind}\n", f"type: {kind}?grids=12x12\n"))
-    assert any("the type of a dataset" in problem for problem in contract.problems_of(out))
-    (out / CARD).write_text(text + "\nmeasured on /home/me/pages\n")
-    assert any("path of this computer" in problem for problem in contract.problems_of(out))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (lambda text: text.replace("type: world\n", "type: world?grids=12x12\n"), "the type of a dataset"),
+        (lambda text: text + "\nmeasured on /home/me/pages\n", "path of this computer"),
+    ],
+)
+def test_a_card_that_the_hub_or_its_author_would_regret_is_told(changed, told, tiny_folder, tmp_path):
+    source = staging.Source(str(tiny_folder), base_model="you/base")
+    out = staging.stage_release(source, tmp_path / "out", results=[run_of(tmp_path, source.load(torch.float32))])
+    assert contract.problems_of(out) == []
+    (out / CARD).write_text(changed((out / CARD).read_text()))
+    assert any(told in problem for problem in contract.problems_of(out))
 
 
 def test_a_run_of_one_source_without_timing_has_no_intervals_and_no_times(tiny_folder, tmp_path):
