@@ -90,23 +90,27 @@ def test_extremes_are_of_what_is_shown():
         assert words["most"] in large + small
         assert values[row] == best(values.values()), question  # the best position is the first
         assert (-1, key) in question.context or question.answer == (row, key)
+        assert question.evidence[0] == question.answer
+        assert {*question.evidence} == {question.answer, *((r, key) for r in ROWS)}  # nobody could tell without
 
 
 def test_the_other_of_two():
-    for _, words, (row, column) in of_kind(made.EITHER):
+    for question, words, (row, column) in of_kind(made.EITHER):
         rows = [cell_of(words[name])[0] for name in "xy"]
         assert words["k"] == "points"  # more of a position is nothing
         values = {r: number_in(BODY[r][3]) for r in rows}
         best = max if words["more"] in made.MORE else min
         assert values[row] == best(values.values())
+        assert question.evidence == ((row, column), *sorted((r, 3) for r in rows))
         assert {BODY[r][column].lower() for r in rows} == {words["x"].lower(), words["y"].lower()}
 
 
 def test_one_row_alone_is_beyond_the_limit():
-    for _, words, (row, _) in of_kind(made.LIMIT):
+    for question, words, (row, _) in of_kind(made.LIMIT):
         limit, above = number_in(words["n"]), words["than"] in made.OVER
         values = {r: number_in(BODY[r][3]) for r in ROWS}
         assert [row] == [r for r in ROWS if (values[r] > limit if above else values[r] < limit)]
+        assert {(r, 3) for r in ROWS} <= {*question.evidence}
 
 
 def test_rows_that_share_a_value():
@@ -118,7 +122,28 @@ def test_rows_that_share_a_value():
         given = {row for row, _ in question.context if row >= 0}
         assert question.answer[0] in (0, 2)  # both in the Reds
         assert given <= {0, 2}
+        assert {(0, 2), (2, 2)} <= {*question.evidence}
         assert given - {question.answer[0]}
+
+
+def test_what_is_counted_is_all_that_is_counted():
+    rows = (0, 1, 2, 3)
+    every = asked({(r, c) for r in (-1, *rows) for c in range(4)}, rows, 400)
+    found = [q for q in every if q.number is not None]
+    assert len(found) > 3
+    for question in found:
+        assert words_in(question.question, made.COUNT)[0].get("k", "team") == "team"
+        assert words_in(question.question, made.COUNT)[0]["y"] == "reds"
+        assert (question.number, question.evidence) == (2, ((0, 2), (2, 2)))
+        assert question.context == {(-1, 2), (0, 2), (2, 2)}
+    assert not [q for q in asked() if q.number is not None]  # Cleo's row is not on the page
+
+
+def test_a_value_that_another_text_holds_is_not_counted():
+    body = (*BODY[:3], ("4", "Reds Fan", "Greens", "88"))
+    rows = (0, 1, 2, 3)
+    every = asked({(r, c) for r in (-1, *rows) for c in range(4)}, rows, 400, task=Task(HEADER, body, (0, 0)))
+    assert not [q for q in every if q.number is not None]
 
 
 def test_nothing_asks_for_or_names_what_is_cut():

@@ -1,5 +1,5 @@
 """Questions about a drawn table that take more than a look-up: neighbours, first and last rows, extremes, comparisons, rows that
-share a value."""
+share a value, and how many do."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -56,6 +56,10 @@ OTHER = (
     "other than {x}, which {t} has {k} {y}?", "besides {x}, who else has {k} {y}?", "which other {t} has {k} {y}, not {x}?",
     "what {t} apart from {x} was {y}?",
 )  # fmt: skip
+COUNT = (
+    "how many have {k} {y}?", "how many rows have {y} as {k}?", "what is the number of entries with {k} {y}?",
+    "how many times is {y} listed as the {k}?", "how many times does {y} appear?", "number of rows with {k} {y}",
+)  # fmt: skip
 # By what a column counts: the words for its largest number, and for its smallest.
 WORDS = {
     "amount": (("most", "highest", "largest", "greatest", "top"), ("least", "lowest", "smallest", "fewest")),
@@ -75,11 +79,19 @@ _PLAIN = 0.3  # of the questions keep their capitals
 
 
 class Reasoned(NamedTuple):
-    """A question, the cell that answers it, and the cells and headers that it names."""
+    """A question, the cell that answers it, the cells and headers that it names, and those that have to be compared or counted;
+    `number` is the answer where that is how many cells `answer` and `compared` are."""
 
     question: str
     answer: TableCell
     context: frozenset[TableCell]
+    compared: frozenset[TableCell] = frozenset()
+    number: int | None = None
+
+    @property
+    def evidence(self) -> tuple[TableCell, ...]:
+        """What the answer is read from, the cell that answers first."""
+        return (self.answer, *sorted(self.compared - {self.answer}))
 
 
 def number_in(text: str) -> tuple[float, str] | None:
@@ -119,9 +131,13 @@ def reasoned(
     found: dict[str, Reasoned] = {}
     for _ in range(_TRIES * count):
         made = random.choice(_KINDS)(page)
-        if made is not None and made.answer in drawn and made.context <= drawn and speaks(task.text(*made.answer)):
+        if (
+            made is not None
+            and {made.answer, *made.context, *made.compared} <= drawn
+            and speaks(task.text(*made.answer))
+        ):
             question = made.question if random.random() < _PLAIN else made.question.lower()
-            found.setdefault(question.lower(), Reasoned(question, made.answer, made.context - {made.answer}))
+            found.setdefault(question.lower(), made._replace(question=question))
         if len(found) == count:
             break
     return list(found.values())
@@ -199,7 +215,14 @@ class _Page:
         left = [column for column in self.columns if column != other]
         return self.random.choice(left) if left else None
 
-    def make(self, wordings: Sequence[str], answer: TableCell, named: Iterable[TableCell], **words) -> Reasoned | None:
+    def make(
+        self,
+        wordings: Sequence[str],
+        answer: TableCell,
+        named: Iterable[TableCell],
+        compared: Iterable[TableCell] = (),
+        **words: str,
+    ) -> Reasoned | None:
         """The question; None where the wording does not say which column is meant and the answer's is not the one that names
         the rows."""
         wording, named = self.random.choice(wordings), {*named}
@@ -208,7 +231,11 @@ class _Page:
         elif answer[1] != self.names:
             return None
         words = {"t": self.task.header[answer[1]], **words}
-        return Reasoned(wording.format(**words), answer, frozenset(named))
+        return Reasoned(wording.format(**words), answer, frozenset(named) - {answer}, frozenset(compared))
+
+    def column(self, key: int) -> list[TableCell]:
+        """The entries' cells of a column."""
+        return [(row, key) for row in self.entries]
 
 
 def _neighbour(page: _Page) -> Reasoned | None:
@@ -257,8 +284,9 @@ def _extreme(page: _Page) -> Reasoned | None:
     word = page.random.choice(WORDS[kind][0 if most else 1])
     named = [(-1, key)]
     if page.random.random() < 0.15:
-        return Reasoned(EXTREME[-1].format(most=word, k=page.task.header[key]), (row, key), frozenset(named))
-    return page.make(EXTREME[:-1], (row, target), named, most=word, k=page.task.header[key])
+        question = EXTREME[-1].format(most=word, k=page.task.header[key])
+        return Reasoned(question, (row, key), frozenset(named), frozenset(page.column(key)))
+    return page.make(EXTREME[:-1], (row, target), named, page.column(key), most=word, k=page.task.header[key])
 
 
 def _either(page: _Page) -> Reasoned | None:
@@ -274,7 +302,8 @@ def _either(page: _Page) -> Reasoned | None:
     x, y = (page.text(row, target) for row in rows)
     named = [(-1, key), *((row, target) for row in rows)]
     word = page.random.choice(MORE if more else LESS)
-    return page.make(EITHER, (answer, target), named, more=word, k=page.task.header[key], x=x, y=y)
+    both = [(row, key) for row in rows]
+    return page.make(EITHER, (answer, target), named, both, more=word, k=page.task.header[key], x=x, y=y)
 
 
 def _limit(page: _Page) -> Reasoned | None:
@@ -290,7 +319,8 @@ def _limit(page: _Page) -> Reasoned | None:
     if target is None or len(matching) != 1:
         return None
     word = page.random.choice(OVER if over else UNDER)
-    return page.make(LIMIT, (matching[0], target), [(-1, key)], than=word, n=f"{limit:,}", k=page.task.header[key])
+    words = {"than": word, "n": f"{limit:,}", "k": page.task.header[key]}
+    return page.make(LIMIT, (matching[0], target), [(-1, key)], page.column(key), **words)
 
 
 def _shared(page: _Page, wordings: tuple[str, ...], value_named: bool) -> Reasoned | None:
@@ -307,8 +337,9 @@ def _shared(page: _Page, wordings: tuple[str, ...], value_named: bool) -> Reason
     if not page.alone(given, target) or not speaks(page.text(answer, key)):
         return None
     words = {"k": page.task.header[key], "x": page.text(given, target), "y": page.text(answer, key)}
-    named = [(given, target), (-1, key), *([(given, key), (answer, key)] if value_named else [])]
-    return page.make(wordings, (answer, target), named, **words)
+    both = [(given, key), (answer, key)]
+    named = [(given, target), (-1, key), *(both if value_named else [])]
+    return page.make(wordings, (answer, target), named, both, **words)
 
 
 def _same(page: _Page) -> Reasoned | None:
@@ -319,6 +350,22 @@ def _other(page: _Page) -> Reasoned | None:
     return _shared(page, OTHER, True)
 
 
+def _count(page: _Page) -> Reasoned | None:
+    keys = [column for column in page.columns if column not in page.numbers]
+    if not keys or not page.entries:
+        return None
+    key = page.random.choice(keys)
+    value = page.text(page.random.choice(page.entries), key)
+    words = words_of(value)
+    rows = [row for row in page.rows if words_of(page.text(row, key)) == words]
+    within = sum(words in words_of(page.text(row, column)) for row in page.rows for column in page.shown)
+    if not 1 < len(rows) < len(page.rows) or within > len(rows) or len({page.text(row, key) for row in rows}) > 1:
+        return None
+    question = page.random.choice(COUNT).format(k=page.task.header[key], y=value)
+    counted = [(row, key) for row in rows]
+    return Reasoned(question, counted[0], frozenset([(-1, key), *counted]), frozenset(counted), len(rows))
+
+
 _KINDS: tuple[Callable[[_Page], Reasoned | None], ...] = (
-    _neighbour, _neighbour, _neighbour, _end, _end, _extreme, _extreme, _extreme, _either, _limit, _same, _other,
+    _neighbour, _neighbour, _neighbour, _end, _end, _extreme, _extreme, _extreme, _either, _limit, _same, _other, _count, _count,
 )  # fmt: skip

@@ -6,10 +6,11 @@ Pasupat and Liang, "Compositional Semantic Parsing on Semi-Structured Tables" (A
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -175,6 +176,15 @@ class _Wording:
         return find_question(find.question, self.task.text(*find.cells[0]), self.split, self.random)
 
 
+class _Put(NamedTuple):
+    # a question as it is put; answered by its first cell of evidence, or by a number
+    family: str
+    question: str
+    evidence: Sequence[TableCell]
+    context: Collection[TableCell]
+    number: int | None = None
+
+
 def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example] | str:
     """The question about `drawing`'s answer and further look-ups on the same picture; or why it can't be drawn."""
     fitted = drawing.fitted()
@@ -184,35 +194,39 @@ def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example
     whole = shown.whole(task)
     words = _Wording(task, drawing)
     if isinstance(asked, Lookup):
-        every = [(LOOKUP, words.lookup(asked), (asked.answer,), asked.context)]
+        every = [_Put(LOOKUP, words.lookup(asked), (asked.answer,), asked.context)]
     else:
-        every = [(HUMAN, words.plain(asked), (task.answer,), context_of(task, asked, whole))]
+        every = [_Put(HUMAN, words.plain(asked), (task.answer,), context_of(task, asked, whole))]
     readable = {cell for cell in whole if covers(style.font, task.text(*cell))}
     if drawing.options.together > 1:
         choice = Random(stable_hash(f"further {drawing.seed}"))
         further = further_lookups(task, readable, drawing.options.together - 1, choice)
-        every += [(LOOKUP, words.lookup(lookup), (lookup.answer,), lookup.context) for lookup in further]
+        every += [_Put(LOOKUP, words.lookup(lookup), (lookup.answer,), lookup.context) for lookup in further]
     if drawing.options.find:
         page = [(row, column) for row in (-1, *shown.rows) for column in shown.columns]
         choice = Random(stable_hash(f"find {drawing.seed}"))
         # what is asked for is what is named, too
         found = finds(task, page, readable, drawing.options.find, choice)
-        every += [(FIND, words.find(one), one.cells, one.cells) for one in found]
+        every += [_Put(FIND, words.find(one), one.cells, one.cells) for one in found]
     if drawing.options.reason:
         choice = Random(stable_hash(f"reason {drawing.seed}"))
         every += [
-            (REASON, words.plain(made.question), (made.answer,), made.context)
+            _Put(REASON, words.plain(made.question), made.evidence, made.context, made.number)
             for made in reasoned(task, shown.rows, shown.columns, readable, drawing.options.reason, choice)
         ]
-    wanted = {cell for _, _, answers, context in every for cell in (*answers, *context)}
-    _, boxes = draw(style, shown, random, wanted, ink=False)
+    _, boxes = draw(style, shown, random, {cell for one in every for cell in (*one.evidence, *one.context)}, ink=False)
     return [
         Example(
-            drawing, question, (task.text(*answers[0]),), family, _boxes(boxes, answers), f"{name}/{place}" if place else name,
-            _boxes(boxes, sorted(context)),
+            drawing,
+            one.question,
+            (task.text(*one.evidence[0]) if one.number is None else str(one.number),),
+            one.family,
+            _boxes(boxes, one.evidence),
+            f"{name}/{place}" if place else name,
+            _boxes(boxes, sorted(one.context)),
         )
-        for place, (family, question, answers, context) in enumerate(every)
-    ]  # fmt: skip
+        for place, one in enumerate(every)
+    ]
 
 
 def _boxes(boxes: dict[TableCell, tuple[Box, ...]], cells: Collection[TableCell]) -> tuple[Box, ...]:
