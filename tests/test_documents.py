@@ -92,6 +92,7 @@ def test_the_ends_of_a_tables_column_are_those_of_its_numbers(wordings, best, na
     # lists of more than these lines have "Ben" and the least, or only what is shown of it
     whole = asked if wordings is MOST else [one for one in asked if one.named[0].text == best]
     assert {(one.answer.text, one.named[0].text) for one in whole} == {(name, best)}
+    assert all(best in [text.text for text in one.compared] and len(one.compared) > 2 for one in whole)
 
 
 def test_every_label_has_other_words_and_a_value_of_its_kind():
@@ -265,6 +266,7 @@ def test_a_name_within_another_is_not_asked_by(small):
         for text in asked.named:
             assert sum(words_of(text.text) in other for other in shown) == 1
             found += 1
+        assert len(one.evidence) == 1 + len(asked.compared)  # the answer, and what has to be compared for it
     assert found > 50
 
 

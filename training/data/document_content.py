@@ -16,11 +16,12 @@ class Text:
 
 @dataclass(frozen=True)
 class Asking:
-    """A question, the texts that answer it, and the further ones that it is found by."""
+    """A question, the text that answers it, the further ones that it is found by, and those that have to be compared for it."""
 
     question: str
     answer: Text
     named: tuple[Text, ...] = ()
+    compared: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

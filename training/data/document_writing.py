@@ -114,7 +114,14 @@ class _Writer:
     def __init__(self, content: Content, values: Values, tables: Sequence[Table]):
         self.content, self.values, self.random, self.tables = content, values, values.random, tables
 
-    def ask(self, wordings: Sequence[str], answer: Text, named: Iterable[Text], **words_in: str) -> None:
+    def ask(
+        self,
+        wordings: Sequence[str],
+        answer: Text,
+        named: Iterable[Text],
+        compared: Iterable[Text] = (),
+        **words_in: str,
+    ) -> None:
         """Adds a question in one of the wordings, in one of the ways that people type."""
         question = self.random.choice(wordings).format(**words_in)
         style = self.random.random()
@@ -124,7 +131,7 @@ class _Writer:
             question = question.lower()
         if self.random.random() < 0.2:
             question = question.rstrip("?")
-        self.content.questions.append(Asking(question, answer, tuple(named)))
+        self.content.questions.append(Asking(question, answer, tuple(named), tuple(compared)))
 
     def title(self) -> None:
         firm = " & ".join(self.random.sample(words.LAST_NAMES, 2))
@@ -264,7 +271,7 @@ class _Writer:
         for best, asked in ((max(amounts), MOST), (min(amounts), LEAST)):
             if amounts.count(best) == 1:
                 name, value = pairs[amounts.index(best)]
-                self.ask(asked, name, [value])
+                self.ask(asked, name, [value], [other for _, other in pairs])
 
     def sentences(self, lines: int) -> None:
         added, used = self.content.block("text"), set()

@@ -120,7 +120,7 @@ def _examples(drawing: _Drawing, questions: int, name: str) -> list[Example]:
             break
         if not stands_once(one, shown):
             continue
-        boxes = _boxes(drawing, page, (one.answer,)), _boxes(drawing, page, one.named)
+        boxes = _boxes(drawing, page, (one.answer, *one.compared)), _boxes(drawing, page, one.named)
         if None in boxes:
             continue
         found.append(
