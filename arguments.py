@@ -52,14 +52,44 @@ def refuse_misspelt_dials(names):
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
 
 
+def refuse_packed(inputs):
+    """Raises TypeError where a processor's output came as it is, in place of a model's first argument."""
+    if isinstance(inputs, Mapping):
+        raise TypeError(
+            f"the inputs came as one {type(inputs).__name__}; unpack them with two stars, as in model(**inputs)"
+        )
+
+
 def refuse_lists(arguments: Mapping):
-    """Raises TypeError where one of a model's `arguments` is a list or an array, as processors give without `return_tensors`."""
+    """Raises TypeError where one of a model's `arguments` is a list or an array, as processors give without `return_tensors`, or
+    all that a processor gives."""
     for name in _TENSORS:
+        refuse_packed(arguments.get(name))
         if isinstance(value := arguments.get(name), list | tuple | np.ndarray):
             raise TypeError(
                 f"{name} is a {type(value).__name__} and no tensor; pass return_tensors='pt' to the processor, or to "
                 "apply_chat_template() beside return_dict=True"
             )
+
+
+def check_texts(text):
+    """Raises TypeError where a processor's `text` is none, nor several."""
+    if text is not None and not isinstance(text, str | list | tuple):
+        raise TypeError(f"text is of type {type(text).__name__}; pass a prompt, or a list of prompts")
+
+
+def check_nesting(images, text, image_token: str):
+    """Raises ValueError where `images` come in a list per prompt, as many as there are placeholders in all but not in each."""
+    lists = (list, tuple)
+    nested = isinstance(images, lists) and len(images) > 0 and all(isinstance(own, lists) for own in images)
+    if not nested or not isinstance(text, lists) or len(text) == 1 or not all(isinstance(each, str) for each in text):
+        return
+    came, wanted = [len(own) for own in images], [prompt.count(image_token) for prompt in text]
+    if came != wanted and sum(came) == sum(wanted):  # other sums transformers tells
+        raise ValueError(
+            f"images come in lists of {came}, but the prompts have {wanted} placeholders; pass a list with the images of each "
+            "prompt, or all of them in one flat list"
+        )
 
 
 def refuse_halves(text, name: str = "text"):
@@ -93,3 +123,6 @@ def refuse_late(kwargs: dict):
                 raise TypeError(_LATE.format(name))
             if name in PROCESSOR_DIALS or "budget" in name:
                 raise TypeError(f"{name} is not an argument of {group}; pass token_budget beside it")
+            if difflib.get_close_matches(name, ["question"], cutoff=0.9):
+                raise TypeError(f"{name} is not an argument of {group}; pass question beside it")
+        refuse_misspelt_dials(kwargs.get(group, {}))

@@ -139,6 +139,10 @@ def check_images(images: int, texture_images, query_input_ids, query_attention_m
         )
     if query_input_ids is None:
         return
+    if query_input_ids.is_floating_point():
+        raise ValueError(
+            f"query_input_ids is {query_input_ids.dtype}, wanted integers; pass it as the processor returns it"
+        )
     if query_attention_mask is None or query_attention_mask.shape != query_input_ids.shape:
         came = "missing" if query_attention_mask is None else f"of shape {tuple(query_attention_mask.shape)}"
         raise ValueError(

@@ -40,7 +40,12 @@ def given_cache(past_key_values, kwargs: dict):
 
     Raises:
         ValueError: it came under both names.
+        TypeError: it is a tuple or the like, as caches were of old.
     """
+    if isinstance(past_key_values, list | tuple | dict | str):
+        raise TypeError(
+            f"past_key_values is a {type(past_key_values).__name__} and no cache; pass a Cache, such as DynamicCache()"
+        )
     # before 5.24 what continuous batching hands on is called so too, and is no `Cache`
     if CACHE != "cache" and not isinstance(kwargs.get("cache"), Cache):
         return past_key_values

@@ -102,7 +102,8 @@ class EncodedImages:
         if self.makers is not None and self.makers != makers_of(model, self):
             raise ValueError(
                 "encoded_images was made with other weights than the model has now (another allocator was loaded, or its vision "
-                "tower was trained); call encode_images() again"
+                "tower was trained, loaded anew or given another adapter), or with another max_cell_pixels or coarse view; call "
+                "encode_images() again"
             )
         came, dtype = self.vision.pooler_output[0], model.visual.dtype
         if came.dtype != dtype and not torch.is_autocast_enabled(came.device.type):
@@ -160,19 +161,34 @@ class EncodedImages:
 
 
 def makers_of(model, encoded: EncodedImages) -> list[tuple]:
-    """The parts of `model` that such features hang on, and how often each of their weights was written to, as autograd counts it;
-    those of what is offloaded are elsewhere and not counted."""
-    parts = [model.visual]
+    """What such features hang on: dials, and of each part of `model` its weights, how often each was written to, as autograd counts
+    it, and which of PEFT's adapters act; what is offloaded is elsewhere and not told from others."""
+    parts, dials = [model.visual], ["max_cell_pixels"]
     if any(view is not None for view in encoded.views):
         parts.append(model.arrcoc.coarse_mark)
+        dials += ["coarse_view_share", "coarse_view_min_tokens"]
     if any(glance is not None and glance.encoded is not None for glance in encoded.glances):
         parts += [model.arrcoc.reader, model.arrcoc.restorer]
-    return [(weakref.ref(part), [_writes(weight) for weight in part.parameters()]) for part in parts]
+    weights = [[_Weight(weight) for weight in part.parameters()] for part in parts]
+    adapters = [_acting(module) for part in parts for module in part.modules()]
+    return [*((dial, getattr(model.config, dial)) for dial in dials), (weights,), (adapters,)]
 
 
-def _writes(weight: torch.Tensor) -> int | None:
-    counted = weight.device.type != "meta" and not weight.is_inference()
-    return weight._version if counted else None
+class _Weight:
+    """A weight as it was; equal to that weight until it is written to, or another stands in its place."""
+
+    def __init__(self, weight: torch.Tensor):
+        counted = weight.device.type != "meta" and not weight.is_inference()
+        self.weight, self.writes = weakref.ref(weight), weight._version if counted else None
+
+    def __eq__(self, other) -> bool:
+        return self.writes == other.writes and (self.writes is None or self.weight() is other.weight())
+
+
+def _acting(module: torch.nn.Module) -> tuple | None:
+    # of a layer of PEFT's; transformers' models have methods of these names
+    active = getattr(module, "active_adapters", None) if hasattr(type(module), "active_adapters") else None
+    return (module.disable_adapters, *active, *module.merged_adapters) if isinstance(active, list) else None
 
 
 def statistics_of(pixels: Sequence[torch.Tensor]) -> torch.Tensor:

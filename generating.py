@@ -10,7 +10,7 @@ import transformers
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.generation import utils as generation_utils
 
-from .arguments import refuse_lists
+from .arguments import refuse_lists, refuse_packed
 from .caching import (
     CACHE,
     cached_rows,
@@ -47,8 +47,11 @@ class GeneratingMixin:
 
     @functools.wraps(Qwen3VLForConditionalGeneration.generate)
     def generate(self, *args, **kwargs):
+        for inputs in (*args[:1], kwargs.get("inputs"), kwargs.get("input_ids")):
+            check_ids(inputs)
         refuse_misspelt_arguments(self._not_of_forward(kwargs))
         refuse_lists(kwargs)
+        refuse_dials(kwargs.get("generation_config") or self.generation_config)
         cache = given_cache(kwargs.pop("past_key_values", None), kwargs)
         if cache is not None:
             kwargs[CACHE] = cache  # by the name that this release gives it
@@ -231,6 +234,29 @@ def check_rows(cache, batch: int, expand_size: int):
         raise ValueError(
             f"the cache has {rows} rows, and {batch} prompts of {expand_size} beams or sequences each go on from it; pass "
             "num_beams and num_return_sequences of the call that filled it, cache.batch_repeat_interleave(), or an empty cache"
+        )
+
+
+def check_ids(inputs):
+    """Refuses what generate() was given for a prompt and is none.
+
+    Raises:
+        TypeError: a processor's whole output came.
+        ValueError: it is one row without a batch.
+    """
+    refuse_packed(inputs)
+    if isinstance(inputs, torch.Tensor) and inputs.ndim < 2:
+        raise ValueError(
+            f"input_ids is {tuple(inputs.shape)}, wanted (batch, length); for one prompt pass input_ids[None]"
+        )
+
+
+def refuse_dials(generation_config):
+    """Raises TypeError where a `generation_config` has what it does not hold: it would count for nothing."""
+    for name in vars(generation_config).keys() & {"token_budget", "encode_ratio", "allocation_mode"}:
+        raise TypeError(
+            f"generation_config.{name} counts for nothing; pass token_budget to the processor, and encode_ratio or "
+            "allocation_mode to generate(), or set them on model.config"
         )
 
 

@@ -14,7 +14,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .allocating import AllocatingMixin
-from .arguments import refuse_lists
+from .arguments import refuse_lists, refuse_packed
 from .caching import (
     CACHE,
     PromptEnd,
@@ -86,6 +86,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         """Qwen3-VL's forward; see `get_image_features` for the inputs that are ours."""
         cache = given_cache(past_key_values, kwargs)
         if not torch.compiler.is_compiling():  # which would trace how names are compared
+            refuse_packed(input_ids)
             refuse_misspelt_arguments(kwargs)
         check_spending(encode_ratio, allocation_mode)
         mm_encoder_outputs = only_source(mm_encoder_outputs, encoded_images, pixel_values, pixel_values_videos)

@@ -63,6 +63,10 @@ def _check_shape(image_grid_thw: torch.Tensor):
             f"image_grid_thw is {tuple(image_grid_thw.shape)}, wanted (images, 3): t, h and w of each image in patches; where a "
             "collator stacked the rows of several prompts, concatenate them"
         )
+    if image_grid_thw.is_floating_point():
+        raise ValueError(
+            f"image_grid_thw is {image_grid_thw.dtype}, wanted integers; pass it as the processor returns it"
+        )
 
 
 def image_runs(is_image: torch.Tensor, attention_mask: torch.Tensor | None = None):

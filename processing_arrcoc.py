@@ -16,7 +16,17 @@ from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import is_torchvision_available, logging
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from .arguments import given, is_empty, place_of, refuse_halves, refuse_late, refuse_misspelt_dials, setting
+from .arguments import (
+    check_nesting,
+    check_texts,
+    given,
+    is_empty,
+    place_of,
+    refuse_halves,
+    refuse_late,
+    refuse_misspelt_dials,
+    setting,
+)
 from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
 from .checkpoint import refuse_allocator_alone
 from .configuration_arrcoc import CALL_ARGUMENTS, OWN_INPUTS, PROCESSOR_DIALS, model_dials
@@ -191,7 +201,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         token_budget = as_entries(token_budget)
         if isinstance(images, str) and self.image_token in images:
             raise TypeError("the first argument is images, and a prompt came; pass both by name: text=..., images=...")
+        check_texts(text)
         images = None if is_empty(images) else images
+        check_nesting(images, text, self.image_token)
         if images is None:  # refused where no image is there to meet it, too
             check_token_budget(token_budget, 0 if isinstance(token_budget, list) else 1)
             given_questions("" if question is None else question, 0)

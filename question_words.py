@@ -108,8 +108,12 @@ SHOWS = HANDS_OVER | frozenset((
     "is", "it", "you", "go", "are", "the", "this", "that", "these", "my", "please", "one", "below", "above", "s", "and", "a",
     "again", "now",
 ))  # fmt: skip
-# But these ask about the picture: "How much is it?"
-ASKS_ANEW = re.compile(r"\b(?:how much|is (?:it|that|this) in)\b", re.IGNORECASE)
+# But these ask about the picture: "How much is it?", "Is there a table?", "Is that French?"
+ASKS_ANEW = re.compile(
+    r"\b(?:how (?:much|short)|anything in|is (?:it|that|this) in|(?:find|read) (?:a|\d+)|"
+    r"is (?:there|it|that) (?:a )?(?:list|question|table|english|french|german|spanish|italian))\b",
+    re.IGNORECASE,
+)
 WORD = re.compile(r"[^\W_]+")
 # as benchmarks begin: "Question:", "Q:", "**Question:**"
 ASKED = re.compile(r"\A(?:hint:.*\n)?\s*\*{0,2}q(?:uestion)?(?::\*{0,2}|\*\*:)\s*(?=\S)", re.IGNORECASE)
@@ -197,12 +201,15 @@ ABOUT_ALL = NAMES_NOTHING | frozenset((
     "left", "corner", "middle", "centre", "center", "end", "start", "rest", "quality", "size", "mood", "analysis", "account",
     "give", "provide", "write", "brief", "short", "detailed", "please", "your", "and", "good", "morning", "evening", "hi", "hello",
 ))  # fmt: skip
+# Where this is left of a question without where to look, that was what it asked: "What shapes are on this page?"
+ENDS_IN_BEING = re.compile(r"\b(?:is|are|was|were)\W*\Z", re.IGNORECASE)
 # Whose it is, or that it is the one in the picture, no cell says: "What is my total?", "the price of this room"
 OWN = re.compile(  # in small letters: "Seasons of My Heart" is a title
     r"(?<!\b[Hh]ere is)(?<!\b[Tt]his is)(?:(?<=\bis)|(?<=\bof)|(?<=\bme)|(?<='s)) (?:my|our|your|this) (?=[^\W\d])"
     r"(?!(?:document|image|page|photo|photograph|picture|scan|screen|screenshot|one|an?|the|own|at|by|for|from|in|on|of|to|with|"
     r"and|or|please|thanks|cheers|about|as|called|used|made|due(?! date)|worth|say|mean|supposed|located|addressed|calculated|"
-    r"all|again|going|important|per|showing|taken|written|right|wrong|correct|is)\b)"
+    r"all|again|going|important|per|showing|taken|written|right|wrong|correct|is|was|were|did|does|do|has|have|had|can|could|"
+    r"will|would|should|may|still|paid|built|signed)\b)"
 )
 # Marks around words, "total" or **total**, which are none in a formula; those of the last line also stand between letters.
 _AROUND_WORDS = ("** **", "* *", "` `", '" "', "' '", "\u2018 \u2019")

@@ -12,6 +12,7 @@ from .question_words import (
     CLOSING,
     COMPARES,
     ENDS,
+    ENDS_IN_BEING,
     EXTRACTS,
     FIELDS,
     FORM,
@@ -297,6 +298,8 @@ def _without_place(question: str) -> str:
     ):
         return question[:begun]  # "What is the total? It is shown in the image."
     asked = WHERE.sub("", question)
+    if ENDS_IN_BEING.search(asked):
+        return question
     whose = OF_PICTURE.sub("", asked)
     if not ABOUT_ALL.issuperset(WORD.findall(whose.lower())):
         asked = whose

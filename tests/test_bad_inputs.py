@@ -1150,3 +1150,76 @@ def test_names_of_other_models_are_no_misspelling(processor, model, inputs, page
 def test_placeholders_and_images_that_are_not_as_many(processor, page):
     with pytest.raises(ValueError, match="image"):
         call(processor, [page()], f"{processor.image_token} and {processor.image_token}", token_budget=4)
+
+
+def test_a_processors_output_that_is_not_unpacked_is_told(model, inputs_of_one):
+    for call in (model, model.generate, model.allocate, model.encode_images, model.model):
+        with pytest.raises(TypeError, match=r"unpack them with two stars"):
+            call(inputs_of_one)
+    model.generate(**inputs_of_one, max_new_tokens=1)
+
+
+@pytest.fixture
+def inputs_of_one(make_inputs, page):
+    return make_inputs(page(64, 48), token_budget=6)
+
+
+def test_what_is_no_cache_is_told(model, inputs_of_one):
+    for cache in (((torch.zeros(1, 2, 3, 4),) * 2,), [1], "static", {}):
+        for call in (model, model.generate):
+            with pytest.raises(TypeError, match=r"and no cache; pass a Cache, such as DynamicCache\(\)"):
+                call(**inputs_of_one, past_key_values=cache)
+
+
+def test_one_row_without_a_batch_is_told(model, inputs_of_one):
+    with pytest.raises(ValueError, match=r"input_ids is \(\d+,\), wanted \(batch, length\)"):
+        model.generate(**{**inputs_of_one, "input_ids": inputs_of_one["input_ids"][0]})
+
+
+@pytest.mark.parametrize("name", ["image_grid_thw", "query_input_ids"])
+def test_whole_numbers_that_came_as_floats_are_told(model, inputs_of_one, name):
+    for call in (model, model.generate, model.allocate):
+        with pytest.raises(ValueError, match=f"{name} is torch.float32, wanted integers"):
+            call(**{**inputs_of_one, name: inputs_of_one[name].float()})
+
+
+@pytest.mark.parametrize("name", ["token_budget", "encode_ratio", "allocation_mode"])
+def test_dials_in_a_generation_config_are_told(model, inputs_of_one, name):
+    config = copy.deepcopy(model.generation_config)
+    setattr(config, name, 0.5)
+    with pytest.raises(TypeError, match=f"generation_config.{name} counts for nothing"):
+        model.generate(**inputs_of_one, generation_config=config)
+
+
+@pytest.mark.parametrize("images", [[1, 2], [3, 0], [1, 1, 1]], ids=str)
+def test_pictures_in_lists_that_are_not_the_prompts_are_told(processor, page, images):
+    prompts = [PROMPT.replace(IMAGE, IMAGE * 2), PROMPT]
+    flat = [page(32, 32 + 16 * number) for number in range(3)]
+    pictures = iter(flat)
+    nested = [[next(pictures) for _ in range(count)] for count in images]
+    with pytest.raises(ValueError, match=re.escape(f"images come in lists of {images}, but the prompts have [2, 1]")):
+        processor(images=nested, text=prompts, token_budget=2, padding=True)
+    for grouped in (flat, [flat[:2], flat[2:]]):
+        given = processor(images=grouped, text=prompts, token_budget=2, padding=True, return_tensors="pt")
+        assert (given["input_ids"] == processor.image_token_id).sum(-1).tolist() == [4, 2]
+
+
+@pytest.mark.parametrize("group", ["text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs"])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("question", "pass question beside it"),
+        ("queston", "pass question beside it"),
+        ("texture_sise", "did you mean texture_size"),
+        ("coarse_share", "is a dial of the model"),
+    ],
+)
+def test_dials_within_a_group_of_arguments_are_told(processor, page, group, name, told):
+    with pytest.raises(TypeError, match=told):
+        processor(images=page(), text=PROMPT, **{group: {name: "x"}})
+
+
+@pytest.mark.parametrize("text", [3, 1.5, {"a": 1}], ids=str)
+def test_what_is_no_text_is_told(processor, page, text):
+    with pytest.raises(TypeError, match=f"text is of type {type(text).__name__}; pass a prompt"):
+        processor(images=page(), text=text)

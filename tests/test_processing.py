@@ -502,6 +502,9 @@ def test_options_are_the_question_where_nothing_else_is_named(processor, page, s
         ("Which date is on the page of the picture?", None),
         ("In this image, what is the total?", None),
         ("What is written on the page?", None),  # names nothing else
+        ("What shapes are on this page?", None),
+        ("What kinds of things are shown in this picture?", None),
+        ("What is the total of all that is listed on this page?", "What is the total of all?"),
         ("What's in this image?", None),
         ("Tell me what is in the image.", None),
         ("Who is in the picture?", None),
@@ -602,7 +605,10 @@ def test_what_goes_on_about_a_question_is_read_as_it(said, processor, page):
     chat += [{"role": "assistant", "content": "5 May"}, {"role": "user", "content": said}]
     inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
     assert questions(processor, inputs) == ["Which date is it?"]
-    for other in ("And the total?", "How much is it?", "Is it in English?"):
+    for other in (
+        "And the total?", "How much is it?", "Is it in English?", "Is there a table?", "Can you find a list?", "Is that French?",
+        "Is there anything in Spanish?", "Find 100",
+    ):  # fmt: skip
         chat[-1]["content"] = other
         inputs = processor.apply_chat_template(chat, tokenize=True, return_dict=True, return_tensors="pt")
         assert questions(processor, inputs) == [other]
@@ -614,6 +620,8 @@ def test_what_goes_on_about_a_question_is_read_as_it(said, processor, page):
         ("What is this about?", "What is this about?"),
         ("When is this due?", "When is this due?"),
         ("What is this due date?", "What is the due date?"),
+        ("Which part of this was paid?", "Which part of this was paid?"),
+        ("How much of this did he pay?", "How much of this did he pay?"),
         ("Click Save", "Click Save"),
         ("Any errors?", "Any errors?"),
         ("\u56fe\u4e2d\u6709\u51e0\u4e2a ABC?", "\u56fe\u4e2d\u6709\u51e0\u4e2a ABC?"),

@@ -490,6 +490,51 @@ def test_images_encoded_with_other_weights_are_refused(mode, part, is_read, tiny
     model.allocate(**inputs, encoded_images=model.encode_images(**inputs, **mode))
 
 
+@pytest.mark.parametrize(
+    ("dial", "mode", "is_read"),
+    [
+        ({"max_cell_pixels": 8}, "select", True),
+        ({"coarse_view_share": 0.6}, "foveated", True),
+        ({"coarse_view_min_tokens": 4}, "foveated", True),
+        ({"coarse_view_share": 0.6}, "select", False),
+    ],
+    ids=str,
+)
+def test_images_encoded_with_other_dials_are_refused(dial, mode, is_read, tiny_config, new_model, make_inputs, page):
+    model, inputs = new_model(tiny_config()), make_inputs(page(), token_budget=30)
+    encoded = model.encode_images(**inputs, allocation_mode=mode)
+    model.config.update(dial)
+    if is_read:
+        with pytest.raises(ValueError, match="with another max_cell_pixels or coarse view"):
+            model.allocate(**inputs, encoded_images=encoded)
+    else:
+        model.allocate(**inputs, encoded_images=encoded)
+
+
+def test_images_encoded_before_weights_were_assigned_are_refused(tiny_config, new_model, make_inputs, page):
+    model, inputs = new_model(tiny_config()), make_inputs(page(), token_budget=30)
+    encoded = model.encode_images(**inputs)
+    others = {name: torch.rand_like(tensor) for name, tensor in model.state_dict().items()}
+    model.load_state_dict(others, assign=True)  # weights to which nothing was written since
+    with pytest.raises(ValueError, match="loaded anew"):
+        model.allocate(**inputs, encoded_images=encoded)
+
+
+def test_images_encoded_with_another_adapter_are_refused(tiny_config, new_model, make_inputs, page):
+    peft = pytest.importorskip("peft")
+    model, inputs = new_model(tiny_config()), make_inputs(page(), token_budget=30)
+    tuned = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["qkv"], init_lora_weights=False))
+    tuned.add_adapter("second", peft.LoraConfig(r=2, target_modules=["qkv"], init_lora_weights=False))
+    encoded = model.encode_images(**inputs)
+    model.allocate(**inputs, encoded_images=encoded)
+    with tuned.disable_adapter(), pytest.raises(ValueError, match="given another adapter"):
+        model.allocate(**inputs, encoded_images=encoded)
+    model.allocate(**inputs, encoded_images=encoded)
+    tuned.set_adapter("second")
+    with pytest.raises(ValueError, match="given another adapter"):
+        model.allocate(**inputs, encoded_images=encoded)
+
+
 def test_images_encoded_before_another_allocator_came_are_refused_where_it_made_them(
     tiny_config, new_model, make_inputs, page
 ):
