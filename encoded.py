@@ -163,7 +163,9 @@ class EncodedImages:
 def makers_of(model, encoded: EncodedImages) -> list[tuple]:
     """What such features hang on: dials, and of each part of `model` its weights, how often each was written to, as autograd counts
     it, and which of PEFT's adapters act; what is offloaded is elsewhere and not told from others."""
-    parts, dials = [model.visual], ["max_cell_pixels"]
+    parts, dials = [model.visual], []
+    if any(glance is not None for glance in encoded.glances):
+        dials.append("max_cell_pixels")
     if any(view is not None for view in encoded.views):
         parts.append(model.arrcoc.coarse_mark)
         dials += ["coarse_view_share", "coarse_view_min_tokens"]
