@@ -119,8 +119,6 @@ def refuse_late(kwargs: dict):
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean question?")
     for group in _GROUPS:
         for name in kwargs.get(group, {}):
-            if name in CALL_ARGUMENTS:
-                raise TypeError(_LATE.format(name))
             if name in PROCESSOR_DIALS or "budget" in name:
                 raise TypeError(f"{name} is not an argument of {group}; pass token_budget beside it")
             if difflib.get_close_matches(name, ["question"], cutoff=0.9):

@@ -16,7 +16,7 @@ from training.data.document_sentences import SENTENCES
 from training.data.document_values import Values
 from training.data.document_words import ASKING, LABELS, NOUNS, OTHER_VALUES, PLAIN_LABELS, asking
 from training.data.document_writing import LEAST, MOST, _Writer, make_content, phrases_of
-from training.data.documents import load_documents
+from training.data.documents import _Drawing, _examples, load_documents
 from training.data.table_archive import Table
 from training.data.table_lookups import words_of
 from training.data.table_reasoning import number_in, numbers_in
@@ -266,8 +266,19 @@ def test_a_name_within_another_is_not_asked_by(small):
         for text in asked.named:
             assert sum(words_of(text.text) in other for other in shown) == 1
             found += 1
-        assert len(one.evidence) == 1 + len(asked.compared)  # the answer, and what has to be compared for it
     assert found > 50
+
+
+def test_what_is_compared_is_evidence():
+    found = 0
+    for seed in range(150):
+        drawing = _Drawing((TABLE,), PHRASES, "train", seed, (12, 16), False)
+        for one in _examples(drawing, 20, "page"):
+            if one.question.lower().rstrip("?") in {text.rstrip("?") for text in (*MOST, *LEAST)}:
+                (asked,) = [q for q in drawing.made()[0].questions if q.question == one.question and q.compared][:1]
+                assert len(one.evidence) == 1 + len(asked.compared) > 3
+                found += 1
+    assert found > 3
 
 
 def test_a_block_without_room_leaves_nothing_behind():

@@ -206,6 +206,17 @@ def test_numbers(text, number):
     assert made.number_in(text) == number
 
 
+def test_what_is_compared_or_counted_is_evidence_of_a_page(tmp_path):
+    table = as_csv([HEADER, *BODY])
+    files = {name: table if name.endswith(".csv") else content for name, content in archive_files().items()}
+    spec = f"wikitables:{tar_of(tmp_path, files)}?page=12x16&questions=lookup&reason=40"
+    asked = [one for one in load_examples(spec, "train", 1) if one.family == REASON]
+    for wordings, answers, cells in ((made.EXTREME, {"Cleo Pit"}, 6), (made.COUNT, {"2"}, 2)):
+        found = [one for one in asked if words_in(one.question, wordings) and one.answers[0] in answers]
+        assert found
+        assert all(len(one.evidence) >= cells for one in found)  # a box for each line of a cell
+
+
 def test_a_table_is_asked_beside_its_other_questions(tmp_path):
     spec = f"wikitables:{tar_of(tmp_path, archive_files())}?page=12x16&together=2&reason=6"
     examples = load_examples(spec, "train", 1, 60)

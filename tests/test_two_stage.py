@@ -513,9 +513,12 @@ def test_images_encoded_with_other_dials_are_refused(dial, mode, is_read, tiny_c
 
 def test_images_encoded_before_weights_were_assigned_are_refused(tiny_config, new_model, make_inputs, page):
     model, inputs = new_model(tiny_config()), make_inputs(page(), token_budget=30)
+    own, others = (
+        {name: make(tensor) for name, tensor in model.state_dict().items()} for make in (torch.clone, torch.rand_like)
+    )
+    model.load_state_dict(own, assign=True)  # as when it was loaded from a file: nothing was written to either
     encoded = model.encode_images(**inputs)
-    others = {name: torch.rand_like(tensor) for name, tensor in model.state_dict().items()}
-    model.load_state_dict(others, assign=True)  # weights to which nothing was written since
+    model.load_state_dict(others, assign=True)
     with pytest.raises(ValueError, match="loaded anew"):
         model.allocate(**inputs, encoded_images=encoded)
 
