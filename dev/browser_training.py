@@ -21,6 +21,7 @@ from training.data.document_variety import varied
 from training.data.document_writing import make_content, phrases_of
 from training.data.documents import stands_once
 from training.data.table_archive import Archive, Table, read_archive
+from training.data.table_comparing import evidence_of
 from training.data.table_lookups import further_lookups, lookup_task, words_of
 from training.data.table_page import Task
 from training.data.tables import HUMAN, LOOKUP, context_of, human_task
@@ -196,12 +197,15 @@ def table(page, task: Task, question: str, context: set, family: str, random: Ra
     drawn = {(row, column) for row in (-1, *shown) for column in columns}
 
     def boxes(cells) -> list[list[int]]:
-        return _boxes(page, [f"{row},{column}" for row, column in sorted(cells)])
+        return _boxes(page, [f"{row},{column}" for row, column in cells])
 
-    found = [_line(question, task.text(*task.answer), boxes([task.answer]), boxes(context & drawn), family)]
+    evidence = (task.answer,)
+    if family == HUMAN:
+        evidence = evidence_of(task, question, shown, drawn, context & drawn)
+    found = [_line(question, task.text(*task.answer), boxes(evidence), boxes(sorted(context & drawn)), family)]
     for one in further_lookups(task, drawn, _ASKED - 1, random):
         answer = task.text(*one.answer)
-        found.append(_line(one.question, answer, boxes([one.answer]), boxes(one.context), LOOKUP))
+        found.append(_line(one.question, answer, boxes([one.answer]), boxes(sorted(one.context)), LOOKUP))
     return found
 
 

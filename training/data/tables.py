@@ -17,6 +17,7 @@ from PIL import Image
 from training.data.check import DataError
 from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Archive, Asked, Table, read_archive
+from training.data.table_comparing import evidence_of, stems
 from training.data.table_lookups import Find, Lookup, finds, further_lookups, lookup_task, words_of
 from training.data.table_page import Plan, TableCell, Task, draw, plan
 from training.data.table_reasoning import number_in, reasoned
@@ -105,15 +106,11 @@ def context_of(task: Task, question: str, drawn: Collection[TableCell]) -> set[T
     return named - {task.answer}
 
 
-def _stems(text: str) -> set[str]:
-    return {word.rstrip("s")[:6] for word in words_of(text).split() if len(word) > 2}
-
-
 def _by_chance(table: Table, question: str, answer: TableCell) -> bool:
     """Whether the question asks for a number that is counted or reckoned, and the cell stands in a column that it does not name: it
     holds that number by chance."""
     reckoned = _RECKONS.search(question) and number_in(table.rows[answer[0]][answer[1]]) is not None
-    return bool(reckoned) and not _stems(table.header[answer[1]]) & _stems(question)
+    return bool(reckoned) and not stems(table.header[answer[1]]) & stems(question)
 
 
 def human_task(table: Table, asked: Asked) -> Task | None:
@@ -196,7 +193,8 @@ def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example
     if isinstance(asked, Lookup):
         every = [_Put(LOOKUP, words.lookup(asked), (asked.answer,), asked.context)]
     else:
-        every = [_Put(HUMAN, words.plain(asked), (task.answer,), context_of(task, asked, whole))]
+        named = context_of(task, asked, whole)
+        every = [_Put(HUMAN, words.plain(asked), evidence_of(task, asked, shown.rows, whole, named), named)]
     readable = {cell for cell in whole if covers(style.font, task.text(*cell))}
     if drawing.options.together > 1:
         choice = Random(stable_hash(f"further {drawing.seed}"))
