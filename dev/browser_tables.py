@@ -18,10 +18,9 @@ from random import Random
 
 from demo.browser import open_browser
 from training.data.table_archive import read_archive
-from training.data.table_comparing import evidence_of
 from training.data.table_lookups import lookup_task
 from training.data.table_page import TableCell, Task
-from training.data.tables import HUMAN, LOOKUP, context_of, human_task
+from training.data.tables import human_task
 
 FONTS = (
     "DejaVu Sans", "DejaVu Serif", "Liberation Sans", "Liberation Serif", "Liberation Sans Narrow", "Liberation Mono", "FreeSans",
@@ -80,9 +79,8 @@ def html(task: Task, rows: list[int], columns: list[int], title: str) -> str:
     return f"{title}<table>{lines}</table>"
 
 
-def draw(page, task: Task, random: Random, width: int, height: int) -> tuple[list[int], list[int]] | None:
-    """Shows on a browser's page as much of the table as fits around what `task` needs; the rows and columns, None where that does
-    not fit."""
+def draw(page, task: Task, random: Random, width: int, height: int) -> bool:
+    """Shows on a browser's page as much of the table as fits around what `task` needs; whether that does."""
     cells = (task.answer, *task.needed, *task.mentioned)
     columns = list(dict.fromkeys(column for _, column in cells))
     others = [column for column in range(len(task.header)) if column not in columns]
@@ -98,17 +96,8 @@ def draw(page, task: Task, random: Random, width: int, height: int) -> tuple[lis
         page.set_content(f"<style>{css}</style>{html(task, shown, columns, title)}")
         right, bottom = page.evaluate(_END)
         if right <= width and bottom < height:
-            return (shown, columns) if len(shown) > 2 else None
-    return None
-
-
-def evidence(task: Task, question: str, family: str, rows: list[int], columns: list[int]) -> tuple[TableCell, ...]:
-    """What a page that shows these rows and columns has to be read for: the cell that answers, and what people's questions
-    compare."""
-    if family != HUMAN:
-        return (task.answer,)
-    drawn = {(row, column) for row in (-1, *rows) for column in columns}
-    return evidence_of(task, question, rows, drawn, context_of(task, question, drawn))
+            return len(shown) > 2
+    return False
 
 
 def boxes(page, cell: TableCell, width: int, height: int) -> list[list[int]]:
@@ -127,7 +116,7 @@ def tasks(tables: Path, random: Random) -> dict[str, list[tuple[str, Task]]]:
     held = {context: table for context, table in archive.tables.items() if table.split == "held_out"}
     asked = [(one.question, human_task(held[one.context], one)) for one in archive.questions if one.context in held]
     made = [(found[0].question, found[1]) for table in held.values() if (found := lookup_task(table, random))]
-    families = {HUMAN: [pair for pair in asked if pair[1] is not None], LOOKUP: made}
+    families = {"table_human": [pair for pair in asked if pair[1] is not None], "table_lookup": made}
     for pairs in families.values():
         random.shuffle(pairs)
     return families
@@ -153,17 +142,17 @@ def main() -> None:
         page = browser.new_page(viewport={"width": width, "height": height})
         tell_missing_fonts(page)
         for family, pairs in families.items():
-            drawn = ((pair, shown) for pair in pairs if (shown := draw(page, pair[1], random, width, height)))
-            for ((question, task), shown), _ in zip(drawn, range(options.pages // len(families)), strict=False):
+            drawn = (pair for pair in pairs if draw(page, pair[1], random, width, height))
+            for (question, task), _ in zip(drawn, range(options.pages // len(families)), strict=False):
                 name = f"{len(lines):04}.png"
                 page.screenshot(path=options.out / name)
-                cells = evidence(task, question, family, *shown)
+                answer, evidence = task.text(*task.answer), boxes(page, task.answer, width, height)
                 lines.append(
                     {
                         "file_name": name,
                         "question": question,
-                        "answers": [task.text(*task.answer)],
-                        "evidence": [box for cell in cells for box in boxes(page, cell, width, height)],
+                        "answers": [answer],
+                        "evidence": evidence,
                         "family": family,
                     }
                 )

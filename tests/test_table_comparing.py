@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from dev.browser_tables import evidence
 from tests.small_archive import archive_files, tar_of
 from training.data import load_examples
 from training.data.table_comparing import evidence_of
 from training.data.table_page import Task
-from training.data.tables import HUMAN, LOOKUP, context_of
+from training.data.tables import context_of
 
 HEADER = ("Player", "Height (cm)", "Points scored", "Time", "Born", "Country")
 ROWS = (
@@ -74,13 +73,6 @@ def test_a_column_that_a_page_cuts_is_left_out():
     assert _evidence("who had the fastest time?", (1, 0), left_out=[(2, 2)])[1:] == tuple((row, 3) for row in range(4))
 
 
-def test_look_ups_compare_nothing():
-    task, columns = Task(HEADER, ROWS, (0, 0)), range(len(HEADER))
-    asked = "which Player has Points scored 1,250, the most?"
-    assert evidence(task, asked, LOOKUP, [0, 1, 2, 3], columns) == ((0, 0),)
-    assert evidence(task, asked, HUMAN, [0, 1, 2, 3], columns) == ((0, 0), (0, 2), (1, 2), (2, 2), (3, 2))
-
-
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """An archive that asks of every table who has the most points."""
@@ -92,8 +84,10 @@ def compared(tmp_path_factory):
 
 
 def test_a_page_has_boxes_of_all_that_is_compared(compared):
-    examples = load_examples(f"wikitables:{compared}?questions=human", "train")
-    for example in examples:
+    spec = f"wikitables:{compared}?questions=human"
+    alone = {example.name: example for example in load_examples(spec, "train")}
+    for example in load_examples(f"{spec}&compared=1", "train"):
+        assert example.evidence[:1] == alone[example.name].evidence
         _, shown, _ = example.picture.fitted()
         assert example.answers == ("Hugo",)
         assert len(example.evidence) == 1 + len(shown.rows)

@@ -28,7 +28,8 @@ ALLOWED = """\
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
-                               up to 24 texts of it stand; &reason=12 up to 12 questions that take more;
+                               up to 24 texts of it stand; &reason=12 up to 12 questions that take more; &compared=1 has
+                               the numbers that people's questions compare as evidence, too;
                                &varied=1 draws pages that differ in more; &reworded=1 asks in further wordings; &beside=50,
                                &phrased=50 and &worn=50 as above;
                                &lookups=2 how many pages of a table ask look-ups; &max_rows, &max_columns, &crop=0
@@ -191,7 +192,10 @@ def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Example
 
 
 def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool) -> Examples:
-    counts, flags = ("lookups", "together", "find", "reason", "max_rows", "max_columns"), ("crop", "varied", "reworded")
+    counts, flags = (
+        ("lookups", "together", "find", "reason", "max_rows", "max_columns"),
+        ("crop", "varied", "reworded", "compared"),
+    )
     _only(options, ("page", "questions", *counts, *flags, *_PERCENTS))
     chosen = {name: _number(name, options[name]) for name in counts if name in options}
     chosen |= {name: _flag(name, options[name]) for name in flags if name in options}

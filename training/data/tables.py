@@ -41,7 +41,8 @@ class TableOptions:
     Tables of more than `max_rows` x `max_columns` are not drawn at all (None: any). `lookups` is how many pages are
     drawn of a table to ask look-ups of, `together` how many questions are asked of a page at most: those after its first are
     look-ups. `find` is how many texts of the page it is asked for besides, where they stand, `reason` how many questions
-    that take more than a look-up. With `varied` pages differ in more than the few ways of the reported results (`vary`), in
+    that take more than a look-up. With `compared` what people's questions compare is evidence beside the cell that answers
+    (`evidence_of`). With `varied` pages differ in more than the few ways of the reported results (`vary`), in
     more fonts. `reworded` asks in more wordings, those of a split its own. `fonts` names the fonts (None: those of training,
     or for held-out tables those kept back from it)."""
 
@@ -56,6 +57,7 @@ class TableOptions:
     reason: int = 0
     varied: bool = False
     reworded: bool = False
+    compared: bool = False
     fonts: tuple[str, ...] | None = None
 
     def __post_init__(self):
@@ -194,7 +196,8 @@ def _examples(drawing: _Drawing, asked: str | Lookup, name: str) -> list[Example
         every = [_Put(LOOKUP, words.lookup(asked), (asked.answer,), asked.context)]
     else:
         named = context_of(task, asked, whole)
-        every = [_Put(HUMAN, words.plain(asked), evidence_of(task, asked, shown.rows, whole, named), named)]
+        evidence = evidence_of(task, asked, shown.rows, whole, named) if drawing.options.compared else (task.answer,)
+        every = [_Put(HUMAN, words.plain(asked), evidence, named)]
     readable = {cell for cell in whole if covers(style.font, task.text(*cell))}
     if drawing.options.together > 1:
         choice = Random(stable_hash(f"further {drawing.seed}"))
