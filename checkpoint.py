@@ -9,6 +9,7 @@ from torch import nn
 from transformers import PreTrainedModel, Qwen3VLConfig
 
 from .arguments import place_of
+from .configuration_arrcoc import model_dials
 
 # Parts of the allocator that may be new alone, by how the names of their tensors begin: files of older code lack them, and a model
 # without pooled cells has no adapter.
@@ -102,6 +103,15 @@ def refuse_allocator_alone(read: Callable, place, kwargs: dict, error: Exception
         ) from error
 
 
+def forget_dials(model):
+    """Takes the config's dials off `generation_config`, where transformers writes, and saves, what `from_pretrained` was given. One
+    of another value than the config's stays, which `generate()` refuses."""
+    held = getattr(model, "generation_config", None)
+    for name in () if held is None else model_dials() & vars(held).keys():
+        if getattr(held, name) == getattr(model.config, name):
+            delattr(held, name)
+
+
 def class_of_code(kind: type) -> type:
     """`kind`, or the model that it is of where it stands in no file that could be saved: in a notebook, or made by torch's
     `fully_shard`."""
@@ -150,6 +160,7 @@ class LoadingMixin:
             ) from error
         if pretrained_model_name_or_path is not None:  # else the caller's own state_dict, which may be partial
             check_loaded(model, info)
+        forget_dials(model)
         layer = model.base_model.arrcoc
         if not any(parameter.device.type == "meta" for parameter in layer.parameters()):
             layer.float()  # what a stock checkpoint lacks was made in its dtype

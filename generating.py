@@ -206,10 +206,11 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
             counts = count_placeholders(inputs_tensor == config.image_token_id, mask, grids, merge_size, None)
         if counts is not None and not torch.equal(torch.as_tensor(counts).to(grids), cells_of(grids, merge_size)):
             raise ValueError(UNPLACED)
-    if held and mask is not None and held >= mask.shape[1]:
+    length = inputs_tensor.shape[1]
+    if held and mask is not None and (held >= mask.shape[1] or mask.shape[1] not in (length, held + length)):
         raise ValueError(
-            f"the cache holds {held} tokens, but the prompt and its attention_mask have {mask.shape[1]}; pass the whole prompt "
-            "that it was made from with what follows, or the new tokens with an attention_mask over cached and new ones"
+            f"the cache holds {held} tokens, but the prompt has {length} and its attention_mask {mask.shape[1]}; pass the whole "
+            "prompt that it was made from with what follows, or the new tokens with an attention_mask over cached and new ones"
         )
     if grids is not None and types is not None and (types[:, -1] == 1).any():
         starts, lengths = image_runs(types == 1)

@@ -282,7 +282,8 @@ def check_filled(input_ids, mm_token_type_ids, config, with_videos: bool):
         return
     if stray := int(images.sum()):
         raise ValueError(
-            f"the prompt has {stray} image placeholders but no images; pass pixel_values and image_grid_thw"
+            f"the prompt has {stray} image placeholders but no images; pass pixel_values and image_grid_thw, or where these are "
+            "text that the model wrote, mm_token_type_ids of zeros"
         )
     raise ValueError(
         f"the prompt has {int(videos.sum())} video placeholders but no videos; pass pixel_values_videos and video_grid_thw"

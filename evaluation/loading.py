@@ -21,6 +21,7 @@ from evaluation.records import tensors_fingerprint
 from training.data import load_examples, split_read
 
 OURS = ("arrcoc_qwen3_vl", "qwen3_vl")  # model types that our class loads
+_LONGEST_NAME = 200  # bytes of the files' common beginning; endings follow, and file systems take 255
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -97,6 +98,10 @@ def usable_device(parser: argparse.ArgumentParser, device: str) -> str:
 def check_out(parser: argparse.ArgumentParser, out: Path, columns: Sequence[str]):
     """Makes the folder of the files that begin with `out`; ends the program where that is not possible, or OUT.csv would replace
     a table that does not begin with `columns`, which is another command's, or OUT.png a picture that no run stands beside."""
+    if len(os.fsencode(out.name)) > _LONGEST_NAME:
+        parser.error(
+            f"--out {out.name[:20]}...: files can't have such long names; pass one of at most {_LONGEST_NAME} bytes"
+        )
     if out.is_dir():
         parser.error(f"--out {out} is a folder; pass the files' common beginning, such as {out}/NAME")
     try:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -180,7 +181,7 @@ def _without_recall(rows: Sequence[dict]) -> list[str]:
 def write_csv(rows: Sequence[dict], path: Path):
     """Writes `rows`, which have the same keys, with a header, whole or not at all; what is None stays empty."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(part, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]))

@@ -148,6 +148,16 @@ def warn_of_long_answers(processor, examples, max_new_tokens: int) -> None:
         )
 
 
+def warn_of_unmarked(examples, methods: Sequence[str]) -> None:
+    """Says of how many questions the oracle knows no evidence, and keeps evenly spaced cells."""
+    unmarked = sum(not example.evidence for example in examples)
+    if "oracle" in methods and unmarked:
+        print(
+            f"{unmarked} of {len(examples)} questions have no evidence boxes, where oracle keeps evenly spaced cells",
+            file=sys.stderr,
+        )
+
+
 def warn_of_whole_pictures(facts: Sequence[Facts], budgets: Sequence) -> None:
     """Says of how many questions a budget in tokens pays for the whole picture."""
     for budget in budgets:
@@ -167,6 +177,7 @@ def main(arguments: list[str] | None = None):
     examples, facts = measurable(parser, options, model, processor, examples, options.max_new_tokens)
     warn_of_long_answers(processor, examples, options.max_new_tokens)
     warn_of_whole_pictures(facts, options.budgets)
+    warn_of_unmarked(examples, options.methods)
     try:
         header = header_of(options, model, processor, examples, facts)
         records = Records(options.out.with_name(options.out.name + ".jsonl"), header, options.restart)

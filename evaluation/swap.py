@@ -7,6 +7,7 @@ Prints a table and ends with one JSON line; writes OUT.csv.
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from evaluation.budgets import FULL, heading, label, tokens_for
 from evaluation.facts import Facts, measurable
 from evaluation.metrics import WHOLE
 from evaluation.report import write_csv
-from evaluation.run import header_of
+from evaluation.run import header_of, warn_of_whole_pictures
 from evaluation.sharing import shared_vision_tower
 
 LABELS = ("method", "budget", "pairs")  # the first columns of the table
@@ -127,6 +128,10 @@ def main(arguments: list[str] | None = None):
             f"--data {options.data}: no picture has two questions with evidence in two places; "
             f"pass data that has, such as 'world?questions=4'"
         )
+    pictures = len({fact.picture for fact in facts})
+    if len(pairs) < pictures:
+        print(f"{len(pairs)} of {pictures} pictures have two questions with evidence in two places", file=sys.stderr)
+    warn_of_whole_pictures([facts[first] for first, _ in pairs], options.budgets)
     tried = pairs[0][0]
     if names := without_cells(model, processor, examples[tried], facts[tried], options.methods):
         parser.error(

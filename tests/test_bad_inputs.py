@@ -1191,6 +1191,29 @@ def test_dials_in_a_generation_config_are_told(model, inputs_of_one, name):
         model.generate(**inputs_of_one, generation_config=config)
 
 
+@torch.no_grad()
+def test_dials_that_from_pretrained_is_given_act_in_generate_and_in_what_is_saved(model, inputs_of_one, tmp_path):
+    """transformers writes them on the generation config, too, where generate() refuses them."""
+    copy.deepcopy(model).save_pretrained(tmp_path / "folder")
+    dials = {"encode_ratio": 0.5, "allocation_mode": "foveated", "coverage_floor": 0.1}
+    kind, asked = type(model), {"max_new_tokens": 2, "return_dict_in_generate": True, "output_logits": True}
+    given = kind.from_pretrained(tmp_path / "folder", **dials)
+    given.save_pretrained(tmp_path / "saved")
+    assert not dials.keys() & json.loads((tmp_path / "saved" / "generation_config.json").read_text()).keys()
+    for name in dials:  # as folders have it that were saved before
+        setattr(given.generation_config, name, dials[name])
+    given.generation_config.save_pretrained(tmp_path / "saved")
+    set_by_hand = kind.from_pretrained(tmp_path / "folder", coverage_floor=0.1)
+    calls = {"encode_ratio": 0.5, "allocation_mode": "foveated"}
+    expected = set_by_hand.generate(**inputs_of_one, **asked, **calls).logits
+    for one in (kind.from_pretrained(tmp_path / "folder", **dials), kind.from_pretrained(tmp_path / "saved")):
+        assert all(map(torch.equal, one.generate(**inputs_of_one, **asked).logits, expected))
+    plain = set_by_hand.generate(**inputs_of_one, **asked).logits
+    assert not torch.equal(plain[0], expected[0])
+    other = kind.from_pretrained(tmp_path / "saved", encode_ratio=0.4)  # the file says 0.5 still
+    assert not hasattr(other.generation_config, "encode_ratio")
+
+
 @pytest.mark.parametrize("images", [[1, 2], [3, 0], [1, 1, 1]], ids=str)
 def test_pictures_in_lists_that_are_not_the_prompts_are_told(processor, page, images):
     prompts = [PROMPT.replace(IMAGE, IMAGE * 2), PROMPT]

@@ -503,11 +503,26 @@ def test_answers_that_are_longer_than_what_is_generated_are_told(command, capsys
     assert "have no answer of up to" not in capsys.readouterr().err
 
 
-def test_a_budget_that_pays_for_whole_pictures_is_told(command, capsys):
+def test_a_budget_that_pays_for_whole_pictures_is_told(command, tmp_path, capsys):
     assert command("--methods", "arrcoc", "--budgets", "12,0.5", "--timing", "0")
     assert "5 of 7 questions are about pictures of at most 12 tokens" in capsys.readouterr().err
     command("--methods", "arrcoc", "--budgets", "11", "--timing", "0", "--restart")
     assert "of at most" not in capsys.readouterr().err
+    command("--methods", "strided", "--budgets", "64", out=tmp_path / "swap", main=swap.main)
+    assert "3 of 3 questions are about pictures of at most 64 tokens" in capsys.readouterr().err
+
+
+def test_questions_without_evidence_are_told(command, data, tmp_path, capsys):
+    copy = shutil.copytree(data, tmp_path / "data")
+    lines = (copy / "metadata.jsonl").read_text().splitlines()
+    (copy / "metadata.jsonl").write_text("\n".join(lines[1:]))  # of the first picture one question with a box is left
+    for place, told in ((copy, True), (data, False)):
+        command("--data", str(place), "--methods", "strided", "--budgets", "4", out=tmp_path / "swap", main=swap.main)
+        error = capsys.readouterr().err
+        assert ("2 of 3 pictures have two questions with evidence in two places" in error) is told
+    for methods, told in (("oracle,arrcoc", True), ("arrcoc", False)):
+        command("--methods", methods, "--budgets", "4", "--timing", "0", "--restart")
+        assert ("1 of 7 questions have no evidence boxes, where oracle keeps" in capsys.readouterr().err) is told
 
 
 def test_methods_that_choose_no_cells_are_named_below_the_evidence(loaded):
@@ -562,10 +577,12 @@ def test_a_table_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "table.csv"
     report.write_csv([{"a": 1}], path)
     held = path.read_bytes()
+    mine = tmp_path / "table.part"
+    mine.write_text("mine")
     with pytest.raises(ValueError, match="fieldnames"):
         report.write_csv([{"a": 2}, {"b": 3}], path)
     assert path.read_bytes() == held
-    assert list(tmp_path.iterdir()) == [path]
+    assert {*tmp_path.iterdir()} == {path, mine}
 
 
 def test_records_refuse_a_damaged_line_and_drop_a_truncated_one(tmp_path):
@@ -914,6 +931,7 @@ def test_swap_says_that_it_can_not_write_before_it_measures(command, tmp_path, m
         (tmp_path, "is a folder"),
         (tmp_path / "file" / "swap", "can't be written"),
         (tmp_path / "taken", "taken.csv can't be written"),
+        (tmp_path / ("n" * 260), "at most 200 bytes"),
     ):
         with pytest.raises(SystemExit):
             command(out=out, main=swap.main)

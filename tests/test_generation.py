@@ -256,6 +256,11 @@ def test_a_cache_of_another_prompt_is_refused_where_it_shows(tiny_model, make_in
     just = model(**prompt, use_cache=True).past_key_values
     with pytest.raises(ValueError, match=f"the cache holds {just.get_seq_length()} tokens, but the prompt"):
         generate(model, prompt, past_key_values=just)  # as long as the cache: nothing is new
+    new, held = prompt["input_ids"][:, -2:], just.get_seq_length()
+    for off in (-1, 1, 3):
+        mask = torch.ones(1, held + 2 + off, dtype=torch.long)
+        with pytest.raises(ValueError, match=f"the prompt has 2 and its attention_mask {held + 2 + off};"):
+            model.generate(new, attention_mask=mask, past_key_values=just, max_new_tokens=1)
     two = model(**make_inputs([page(128, 96), page(96, 96, 1)], token_budget=8), use_cache=True).past_key_values
     longer = two.get_seq_length() + 1
     for run in (model, model.generate):

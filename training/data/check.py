@@ -175,7 +175,7 @@ def check_record(record: Mapping, place: str, problems: Problems) -> dict | None
     boxes = {name: _boxes(name, record.get(name), place, problems) for name in ("evidence", "context")}
     if len(problems.found) > before:
         return None
-    return {"question": question, "answers": answers, **boxes, "family": family or "all"}
+    return {"question": question, "answers": answers, **boxes, "family": " ".join((family or "all").split()) or "all"}
 
 
 def _answers(value, place: str, problems: Problems) -> tuple[str, ...]:
@@ -253,7 +253,7 @@ def check_boxes(boxes, size: tuple[int, int], place: str, problems: Problems) ->
         across, down = _ROUNDING * size[0], _ROUNDING * size[1]
         beside = box[0] >= size[0] or box[1] >= size[1] or box[2] <= 0 or box[3] <= 0  # nothing of it is in the picture
         if beside or box[0] < -across or box[1] < -down or box[2] > size[0] + across or box[3] > size[1] + down:
-            hint = "; give pixels, where these are thousandths" if min(box) >= 0 and max(box) <= 1000 else ""
+            hint = "; if these are thousandths, give pixels" if min(box) >= 0 and max(box) <= 1000 else ""
             problems.add(place, "bad box", f"the box {list(box)} leaves {picture}{hint}")
         elif max(box) <= 1 < max(size):
             problems.add(place, "bad box", f"the box {list(box)} seems to hold shares of {picture}; give pixels")
