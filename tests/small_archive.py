@@ -32,6 +32,13 @@ def archive_files(tables: int = 30) -> dict[str, bytes]:
     return {"training.tsv": (HEADER + "".join(lines)).encode(), **files}
 
 
+def comparing_files(tables: int = 12) -> dict[str, bytes]:
+    """The files of an archive of such tables that asks of each who has the most points, which is the last."""
+    files = archive_files(tables)
+    lines = [f"nt-{number}\twho has the most points?\tcsv/1-csv/{number}.csv\tHugo\n" for number in range(tables)]
+    return files | {"training.tsv": (HEADER + "".join(lines)).encode()}
+
+
 def tar_of(folder: Path, files: dict[str, bytes], *members) -> Path:
     """`folder`, which now holds the files, and further members of a tar file, as tables.tgz."""
     with tarfile.open(folder / "tables.tgz", "w:gz") as archive:

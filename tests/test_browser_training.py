@@ -8,7 +8,7 @@ import pytest
 
 from demo.browser import open_browser
 from dev import browser_training
-from tests.small_archive import archive_files, tar_of
+from tests.small_archive import archive_files, comparing_files, tar_of
 from training.data import by_picture, load_examples
 
 
@@ -56,6 +56,21 @@ def test_what_is_marked_is_ink_and_a_seed_draws_the_same(tables, drawn, tmp_path
     assert [(a.question, a.evidence) for a in again] == [(b.question, b.evidence) for b in examples]
     with pytest.raises(SystemExit):
         draw(tables, out)
+
+
+def test_the_numbers_that_people_compare_are_marked(tables, tmp_path):
+    asked = [
+        example
+        for example in draw(tar_of(tmp_path, comparing_files()), tmp_path / "pages")
+        if example.question == "who has the most points?"
+    ]
+    assert asked
+    for example in asked:
+        name, *points = example.evidence
+        assert len(points) > 2
+        assert all(name[2] <= left for left, *_ in points)  # names stand left of points
+        assert len({top for _, top, *_ in points}) == len(points)
+        assert min(abs(name[1] - top) for _, top, *_ in points) < 4  # that of its own row among them
 
 
 @pytest.mark.parametrize(("percent", "least", "most"), [(0, 0, 0), (50, 60, 110), (100, 150, 200)])

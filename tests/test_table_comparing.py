@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.small_archive import archive_files, tar_of
+from tests.small_archive import comparing_files, tar_of
 from training.data import load_examples
 from training.data.table_comparing import evidence_of
 from training.data.table_page import Task
@@ -73,18 +73,8 @@ def test_a_column_that_a_page_cuts_is_left_out():
     assert _evidence("who had the fastest time?", (1, 0), left_out=[(2, 2)])[1:] == tuple((row, 3) for row in range(4))
 
 
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory):
-    """An archive that asks of every table who has the most points."""
-    files = archive_files(12)
-    first, *lines = files["training.tsv"].decode().splitlines()
-    asked = [line.replace("how many points has Cleo?", "who has the most points?") for line in lines[::2]]
-    files["training.tsv"] = "\n".join([first, *(line.rpartition("\t")[0] + "\tHugo" for line in asked)]).encode()
-    return tar_of(tmp_path_factory.mktemp("compared"), files)
-
-
-def test_a_page_has_boxes_of_all_that_is_compared(compared):
-    spec = f"wikitables:{compared}?questions=human"
+def test_a_page_has_boxes_of_all_that_is_compared(tmp_path):
+    spec = f"wikitables:{tar_of(tmp_path, comparing_files())}?questions=human"
     alone = {example.name: example for example in load_examples(spec, "train")}
     for example in load_examples(f"{spec}&compared=1", "train"):
         assert example.evidence[:1] == alone[example.name].evidence
