@@ -45,6 +45,12 @@ def test_folder_gives_its_examples_without_holding_pixels(tmp_path):
     assert pickle.loads(pickle.dumps(first)) == first
 
 
+def test_white_space_tells_no_families_apart(tmp_path):
+    families = ("a b", "a\n b ", " ", "")
+    folder = _folder(tmp_path, *(_without(family=one, question=f"q{n}") for n, one in enumerate(families)))
+    assert [example.family for example in load_examples(str(folder))] == ["a b", "a b", "all", "all"]
+
+
 def test_csv_says_the_same_as_jsonl(tmp_path):
     rows = "\ufefffile_name,question,answers,evidence,context,family\n"
     rows += 'a.png,"what,\nis it?","[""42"", ""forty-two""]","[[1,2,9,8]]","[2,3,4,5]",f\n' + "b/a.png,q,[sic,,,\n"

@@ -192,10 +192,8 @@ def _world(spec: WorldSpec, split: str, seed: int, limit: int | None) -> Example
 
 
 def _tables(place: str, options: dict[str, str], split: str, seed: int, limit: int | None, skip_bad: bool) -> Examples:
-    counts, flags = (
-        ("lookups", "together", "find", "reason", "max_rows", "max_columns"),
-        ("crop", "varied", "reworded", "compared"),
-    )
+    counts = ("lookups", "together", "find", "reason", "max_rows", "max_columns")
+    flags = ("crop", "varied", "reworded", "compared")
     _only(options, ("page", "questions", *counts, *flags, *_PERCENTS))
     chosen = {name: _number(name, options[name]) for name in counts if name in options}
     chosen |= {name: _flag(name, options[name]) for name in flags if name in options}
