@@ -685,8 +685,10 @@ def test_placeholders_of_a_video_that_did_not_come_are_refused(call, model, proc
 )
 def test_placeholders_without_an_image_are_refused(model, inputs, given):
     for run in (model, model.generate):
-        with pytest.raises(ValueError, match="the prompt has 5 image placeholders but no images"):
+        with pytest.raises(ValueError, match=r"5 image placeholders but no images; .* mm_token_type_ids of zeros"):
             run(**{name: inputs[name] for name in given})
+    text = {"input_ids": inputs["input_ids"], "mm_token_type_ids": torch.zeros_like(inputs["mm_token_type_ids"])}
+    assert model(**text).logits.isfinite().all()
 
 
 @pytest.mark.skipif(is_torchvision_available(), reason="with torchvision, videos work")
@@ -1194,7 +1196,9 @@ def test_dials_in_a_generation_config_are_told(model, inputs_of_one, name):
 @torch.no_grad()
 def test_dials_that_from_pretrained_is_given_act_in_generate_and_in_what_is_saved(model, inputs_of_one, tmp_path):
     """transformers writes them on the generation config, too, where generate() refuses them."""
-    copy.deepcopy(model).save_pretrained(tmp_path / "folder")
+    published = copy.deepcopy(model)
+    published.generation_config._from_model_config = False  # else it is made anew and no file of it read
+    published.save_pretrained(tmp_path / "folder")
     dials = {"encode_ratio": 0.5, "allocation_mode": "foveated", "coverage_floor": 0.1}
     kind, asked = type(model), {"max_new_tokens": 2, "return_dict_in_generate": True, "output_logits": True}
     given = kind.from_pretrained(tmp_path / "folder", **dials)
@@ -1212,6 +1216,10 @@ def test_dials_that_from_pretrained_is_given_act_in_generate_and_in_what_is_save
     assert not torch.equal(plain[0], expected[0])
     other = kind.from_pretrained(tmp_path / "saved", encode_ratio=0.4)  # the file says 0.5 still
     assert not hasattr(other.generation_config, "encode_ratio")
+    given.config.encode_ratio = 0.3  # and the file still 0.5, which nobody would see counting for nothing
+    given.config.save_pretrained(tmp_path / "saved")
+    with pytest.raises(TypeError, match=r"generation_config\.encode_ratio counts for nothing"):
+        kind.from_pretrained(tmp_path / "saved").generate(**inputs_of_one, **asked)
 
 
 @pytest.mark.parametrize("images", [[1, 2], [3, 0], [1, 1, 1]], ids=str)

@@ -67,6 +67,15 @@ def test_else_the_answer_stands_alone(question, answer):
     assert _evidence(question, answer) == (answer,)
 
 
+def test_small_words_name_no_header():
+    """Of "the most number of points" the column of points is compared, not those of "The Open" and of numbers."""
+    header = ("Player", "The Open", "Number", "Points scored")
+    task = Task(header, tuple((name, *str(place) * 3) for place, name in enumerate("abcd", 1)), (3, 0))
+    drawn = {(row, column) for row in range(-1, 4) for column in range(4)}
+    found = evidence_of(task, "who has the most number of points?", range(4), drawn, ())
+    assert found == ((3, 0), *((row, 3) for row in range(4)))
+
+
 def test_a_column_that_a_page_cuts_is_left_out():
     question = "which player has the most points?"
     assert _evidence(question, (0, 0), left_out=[(2, 2)]) == ((0, 0),)
