@@ -20,6 +20,7 @@ class Asked:
         texture_images: (images, 3, S, S) uint8.
         questions: ids of the question to each image, where the embeddings are; `None` for none.
         encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them.
+        everywhere: whether the question to each image is about the whole of it, where that is known before anything is encoded.
     """
 
     grids: list[tuple[int, int, int]]
@@ -28,6 +29,7 @@ class Asked:
     questions: Sequence[torch.Tensor] | None
     encode_ratio: float | str
     allocation_mode: str
+    everywhere: Sequence[bool] = ()
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -37,6 +39,12 @@ class Asked:
     def is_full(self, number: int) -> bool:
         """Whether an image keeps every cell."""
         return self.counts is None or self.counts[number] == self.sizes[number]
+
+    def is_foveated(self, number: int) -> bool:
+        """Whether an image has a coarse view, where its budget has room for one: not for a question about the whole of it, which
+        cells that are spread evenly answer better."""
+        about_all = bool(self.everywhere) and self.everywhere[number]
+        return self.allocation_mode == "foveated" and not self.is_full(number) and not about_all
 
     @property
     def all_full(self) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -53,7 +54,13 @@ class DecidingMixin:
     @uncompiled
     def _ask(self, *inputs, **spend) -> Asked:
         self.arrcoc.follow(self.config)
-        return ask(self.config, self.get_input_embeddings().weight.device, *inputs, **spend)
+        asked = ask(self.config, self.get_input_embeddings().weight.device, *inputs, **spend)
+        if asked.allocation_mode != "foveated" or asked.questions is None or asked.all_full:
+            return asked
+        queries = [self._query(asked, number) for number in range(len(asked.grids))]
+        queries = [query.to(self._scoring_device(query.device)) for query in queries]
+        # read by the host, once: what is encoded, and how many tokens it makes, depends on it
+        return replace(asked, everywhere=self.arrcoc.about_all(*_padded(queries)).tolist())
 
     def _query(self, asked: Asked, number: int) -> torch.Tensor:
         embed = self.get_input_embeddings()
@@ -152,9 +159,8 @@ class DecidingMixin:
         views: list[CoarseView | None] = []
         for number, view in enumerate(encoded.views):
             budget, share = asked.budgets[number], self.config.coarse_view_share
-            foveated = asked.allocation_mode == "foveated" and not asked.is_full(number)
             least = self.config.coarse_view_min_tokens
-            if not foveated or coarse_grid(asked.grids[number], budget, share, least) is None:
+            if not asked.is_foveated(number) or coarse_grid(asked.grids[number], budget, share, least) is None:
                 views.append(None)
             elif view is None or not view.fits(budget, share):
                 came = "none" if view is None else f"one of {len(view)} tokens"

@@ -283,7 +283,13 @@ class ARRCOCLayer(nn.Module):
                 weights["participation"] * self.early_participation(glance.texture, [glance.read], query, mask),
             )
             early = sum(parts).flatten(-2) / max(sum(weights.values()), 1e-6)
-            return replace(glance, perspective=perspective, early=early, everywhere=self.scope(query, mask) > 0)
+            return replace(glance, perspective=perspective, early=early, everywhere=self.about_all(query, mask))
+
+    def about_all(self, query: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """(...,) bool, whether each question (..., Tq, text hidden size) is about the whole image; `mask` (..., Tq) is False at
+        padding."""
+        with torch.autocast(query.device.type, enabled=False):
+            return self.scope(query, _without_padding(query) if mask is None else mask) > 0
 
     def knows(
         self, glance: Glance, levels: list[torch.Tensor], query: torch.Tensor, mask: torch.Tensor | None = None
@@ -331,7 +337,7 @@ class ARRCOCLayer(nn.Module):
             balance = self.balancer(scores, query, budget)
             everywhere = glance.everywhere
             if everywhere is None:
-                everywhere = self.scope(query, _without_padding(query)) > 0
+                everywhere = self.about_all(query)
             features = merger_inputs.detach()
             output = self.allocator(balance, scores, grid, budget, features, glance.encoded, everywhere)
             output = replace(output, glance=glance)

@@ -176,15 +176,16 @@ class SeeingMixin(DecidingMixin):
         looked = [number for number in range(len(asked.grids)) if any_question or not asked.is_full(number)]
         looks = self._look(asked, looked, pixel_values.device, early=by_question)
         for number, glance in zip(looked, looks, strict=True):
-            grid, full = asked.grids[number], asked.is_full(number)
-            if asked.allocation_mode == "foveated" and not full:
+            grid = asked.grids[number]
+            if asked.is_foveated(number):
                 budget = asked.budgets[number]
                 least = self.config.coarse_view_min_tokens
                 views[number] = coarse_view(patches[number], grid, budget, share, self.visual, least, any_question)
             if asked.encode_ratio == "auto":
                 glance = with_contrast(glance, patches[number], grid[1:])
             glances[number] = glance
-        glances = [self._read(glance) for glance in self._choose_to_encode(asked, glances, views)]
+        beside = views if by_question else [None] * len(views)  # a question about the whole image has no view, see `Asked`
+        glances = [self._read(glance) for glance in self._choose_to_encode(asked, glances, beside)]
         cells = [None if glance is None else glance.encoded for glance in glances]
         vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)
         self._restore(vision, glances)
@@ -207,7 +208,7 @@ class SeeingMixin(DecidingMixin):
         return replace(glance if glance.encoded is None else self.arrcoc.read(glance), canvas=None)
 
     def _choose_to_encode(self, asked: Asked, glances, views) -> list[Glance | None]:
-        """The glances with the cells that the vision tower encodes."""
+        """The glances with the cells that the vision tower encodes, as many at least as tokens are left beside `views`."""
         ratio, floor, chosen = asked.encode_ratio, self.config.coverage_floor, list(glances)
         if ratio == 1.0:  # all of them
             return chosen
@@ -215,9 +216,8 @@ class SeeingMixin(DecidingMixin):
         in_part = [n for n, glance in enumerate(glances) if glance is not None and not whole[n]]
         inked = count_inked([glances[n] for n in in_part]) if ratio == "auto" else [None] * len(in_part)
         for number, count in zip(in_part, inked, strict=True):
-            view, budget = views[number], asked.budgets[number]
-            coarse = len(view) if view is not None and view.fits(budget, self.config.coarse_view_share) else 0
-            least = 1 if asked.counts is None else max(1, budget - coarse)
+            least = asked.budgets[number] - (0 if views[number] is None else len(views[number]))
+            least = 1 if asked.counts is None else max(1, least)
             cells = choose_to_encode(glances[number], asked.grids[number], ratio, least, floor, count)
             chosen[number] = replace(glances[number], encoded=cells)
         return chosen

@@ -195,8 +195,7 @@ class Instrument:
         if not reused:
             shown = inputs if of_budget else inputs | {"image_token_counts": None}  # what serves other budgets too
             held = Held(key, self.model.encode_images(**shown, **spend))
-        coarse = held.encoded.views[0]
-        if len(held.encoded.vision.pooler_output[0]) + (0 if coarse is None else len(coarse)) < count:
+        if len(held.encoded.vision.pooler_output[0]) < count:
             return _Run(inputs | spend, count, held)  # fewer cells than tokens are not empty paper
         return _Run(inputs | spend | {"encoded_images": held.encoded}, count, held, reused)
 

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from PIL import Image
 
 from arrcoc.attending import attend, choose_cells, cover, rank
 from arrcoc.scoping import QuestionScope
@@ -106,13 +107,46 @@ def test_a_question_about_the_whole_image_spends_as_a_floor_of_one(spend, tiny_m
     for everywhere in (False, True):
         spent = forced(model, everywhere).allocate(**inputs, **spend)
         assert [bool(plan.everywhere) for plan in spent] == [everywhere, everywhere]
-        alike = forced(model, False)
+        alike, otherwise = forced(model, False), spend
         if everywhere:
             alike.config.coverage_floor = 1.0
-        same = alike.allocate(**inputs, **spend)
+            otherwise = {} if "allocation_mode" in spend else spend  # no coarse view, see below
+        same = alike.allocate(**inputs, **otherwise)
         assert all(torch.equal(one.positions, other.positions) for one, other in zip(spent, same, strict=True))
         chosen.append(torch.cat([plan.positions for plan in spent]))
     assert not torch.equal(*chosen)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.4, "auto"])
+def test_a_question_about_the_whole_image_has_no_coarse_view(ratio, tiny_model, make_inputs, page):
+    model = forced(tiny_model(), True).eval()
+    inputs = make_inputs([page(192, 192), page(128, 192, 3)], token_budget=40)
+    foveated = {"encode_ratio": ratio, "allocation_mode": "foveated"}
+    with torch.no_grad():
+        assert torch.equal(model(**inputs, **foveated).logits, model(**inputs, encode_ratio=ratio).logits)
+        assert not torch.equal(tiny_model()(**inputs, **foveated).logits, model(**inputs, **foveated).logits)
+        if ratio != 0.4:  # which is refused: it would have been chosen for one question
+            encoded = model.encode_images(**inputs, **foveated)
+            assert [len(view) for view in encoded.views] == [9, 6]  # other questions may need them
+            assert torch.equal(model(**inputs, encoded_images=encoded).logits, model(**inputs, **foveated).logits)
+
+
+def test_each_image_of_a_batch_has_a_coarse_view_or_none_by_its_own_question(model, make_inputs, page):
+    asks = ["What kind of page is this?", "How many circles are there?"]
+    inputs = make_inputs([page(192, 192)] * 2, asks, token_budget=40)
+    with torch.no_grad():
+        plans = model.allocate(**inputs, allocation_mode="foveated")
+    assert [plan.coarse for plan in plans] == [0, 9]
+
+
+def test_empty_paper_left_out_leaves_enough_for_a_question_about_the_whole_image(tiny_model, make_inputs):
+    nearly_blank = Image.new("RGB", (384, 384), "white")
+    nearly_blank.paste("black", (200, 200, 240, 212))
+    model, inputs = forced(tiny_model(), True), make_inputs(nearly_blank, token_budget=31)
+    encoded = model.encode_images(**inputs, encode_ratio="auto", allocation_mode="foveated")
+    assert (len(encoded.views[0]), len(encoded.glances[0].encoded)) == (9, 31)
+    plan = model.allocate(**inputs, encoded_images=encoded)[0]
+    assert (plan.coarse, len(plan)) == (0, 31)
 
 
 def test_without_a_question_the_image_alone_chooses(tiny_model, make_inputs, page):
