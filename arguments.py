@@ -52,6 +52,17 @@ def refuse_misspelt_dials(names):
             raise TypeError(f"{name} is not an argument of ARRCOCProcessor; did you mean {meant}?")
 
 
+def refuse_unread(kwargs: dict, processor_kwargs: dict):
+    """Raises TypeError where a chat template that makes text alone is given what only a call of the processor reads."""
+    for name in ("token_budget", "question"):
+        if kwargs.get(name, processor_kwargs.get(name)) is not None:
+            raise TypeError(
+                f"{name} counts for nothing with tokenize=False, which makes text alone; pass it to processor(text=..., "
+                "images=...), or tokenize=True"
+            )
+    refuse_misspelt_dials([*kwargs, *processor_kwargs])
+
+
 def refuse_packed(inputs):
     """Raises TypeError where a processor's output came as it is, in place of a model's first argument."""
     if isinstance(inputs, Mapping):

@@ -88,8 +88,9 @@ def drop_stale_end(cache) -> None:
         del cache.arrcoc_prompt_end
 
 
-def rope_deltas_of(position_ids, attention_mask, tokens, cached: int) -> torch.Tensor:
-    """(batch, 1) how far the position after a prompt lies from its place among the tokens.
+def rope_deltas_of(position_ids, attention_mask, tokens, cached: int, before: PromptEnd | None = None) -> torch.Tensor:
+    """(batch, 1) how far the position after a prompt lies from its place among the tokens. A row whose last part is padding
+    alone, as in a chunk of a batch's prompts, keeps that of `before`.
 
     Args:
         position_ids: (3 or 4, batch, length) of the prompt's last part, of 4 the first are places among the tokens; or
@@ -97,6 +98,7 @@ def rope_deltas_of(position_ids, attention_mask, tokens, cached: int) -> torch.T
         attention_mask: (batch, cached + length) or `None`.
         tokens: (batch, length) or their embeddings.
         cached: how many tokens stand before them.
+        before: where the prompt ended that these stand in, or `None`.
     """
     batch, length = tokens.shape[0], cached + tokens.shape[1]
     masked = isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2
@@ -105,9 +107,19 @@ def rope_deltas_of(position_ids, attention_mask, tokens, cached: int) -> torch.T
         return (length - places)[:, None]
     if position_ids.ndim == 2:
         position_ids = position_ids[None]
+    last = None
     if len(position_ids) == 4:
-        places = position_ids[0].amax(-1) + 1
-    return (position_ids[-3:].amax(dim=(0, 2)) + 1 - places.to(position_ids.device))[:, None]
+        last = position_ids[0].amax(-1)
+        places = last + 1
+    deltas = (position_ids[-3:].amax(dim=(0, 2)) + 1 - places.to(position_ids.device))[:, None]
+    if masked:
+        read = attention_mask[:, -tokens.shape[1] :].any(-1)
+    elif last is not None:
+        read = last > 0  # the places of padding are 0
+    else:
+        return deltas
+    kept = torch.zeros_like(deltas) if before is None else deltas_of(before.rope_deltas, batch).to(deltas)
+    return torch.where(read[:, None].to(deltas.device), deltas, kept)
 
 
 def prompt_end(cache) -> PromptEnd | None:

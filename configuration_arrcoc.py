@@ -174,8 +174,8 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             coarse view's tokens at least as many as the image has tokens. 1 encodes all. `"auto"` leaves out empty paper and
             nothing else.
         allocation_mode (`str`, *optional*, defaults to `"select"`):
-            `"select"` keeps cells. `"foveated"` spends a part of the budget on a coarse view of the whole image, unless the question
-            is known to be about the whole image, whose cells are spread evenly.
+            `"select"` keeps cells. `"foveated"` spends a part of the budget on a coarse view of the whole image, but none where the
+            question is known to be about the whole image, over which cells are spread evenly then.
         coarse_view_share (`float` in [0.05, 0.95], *optional*, defaults to 0.3):
             The largest part of the budget that the coarse view of the foveated mode may take. Where no view is so small (the
             coarsest has an eighth of the image's sides), all of the budget goes to cells.

@@ -51,7 +51,7 @@ class GeneratingMixin:
             check_ids(inputs)
         refuse_misspelt_arguments(self._not_of_forward(kwargs))
         refuse_lists(kwargs)
-        refuse_dials(kwargs.get("generation_config") or self.generation_config)
+        refuse_dials(kwargs.get("generation_config") or (args[1] if len(args) > 1 else None) or self.generation_config)
         cache = given_cache(kwargs.pop("past_key_values", None), kwargs)
         if cache is not None:
             kwargs[CACHE] = cache  # by the name that this release gives it
@@ -120,6 +120,8 @@ class GeneratingMixin:
         as_text = placeable and told and not prompt_end(cache).tells(cached_tokens(cache)) and not types.any()
         if placeable and (not told or as_text or any(grid is not None for grid in grids)):
             model_kwargs = {key: value for key, value in model_kwargs.items() if key != CACHE}
+            placed = super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
+            return placed if as_text or not told else moved_to(placed, cache, mask)
         elif (held := held_rope_deltas(cache)) is not None:
             text = super(Qwen3VLForConditionalGeneration, self)._prepare_position_ids_for_generation(
                 inputs_tensor, model_kwargs
@@ -222,6 +224,20 @@ def check_prompt(inputs_tensor: torch.Tensor, model_kwargs: dict, config):
             )
     if (deltas := held_rope_deltas(cache, check=False)) is not None:  # a whole prompt may follow any cache
         deltas_of(deltas, len(inputs_tensor))
+
+
+def moved_to(position_ids: torch.Tensor, cache, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """`position_ids` (4, batch, length) of whole prompts with each row's three lower ones moved to where `cache` goes on: text that
+    `forward()` read with padding before it stands at its columns, as with stock Qwen3-VL."""
+    end, held = prompt_end(cache), cached_tokens(cache)
+    if not end.tells(held):
+        return position_ids
+    batch = position_ids.shape[1]
+    mask = position_ids.new_ones(position_ids.shape[1:]) if attention_mask is None else attention_mask
+    goes_on = deltas_of(end.rope_deltas, batch).to(position_ids) + mask[:, :held].sum(-1, keepdim=True)
+    first = held + mask[:, held:].argmax(-1, keepdim=True)
+    moved = goes_on - position_ids[-1].gather(1, first)
+    return torch.cat([position_ids[:1], position_ids[1:] + moved])
 
 
 def check_rows(cache, batch: int, expand_size: int):

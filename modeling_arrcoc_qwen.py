@@ -168,7 +168,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
         end, known = images_end(before, input_ids, self.config, cached, length, has_vision)
         settled = rope_deltas is not None or not pruned or end < length
         if rope_deltas is None:
-            rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached)
+            rope_deltas = rope_deltas_of(position_ids, attention_mask, tokens, cached, before)
         hold_prompt_end(cache, PromptEnd(end, rope_deltas, known, settled))
         if has_vision:
             hold_pictures(cache, None)  # generate() knows them, once it is done

@@ -36,6 +36,10 @@ class PlacingMixin:
         prompt = (input_ids, mm_token_type_ids, image_grid_thw, video_grid_thw, attention_mask)
         # stock reads a few numbers of each image, for each of which a GPU would be waited for
         input_ids, mm_token_type_ids, *grids, attention_mask = (None if each is None else each.cpu() for each in prompt)
+        if attention_mask is not None and mm_token_type_ids is not None:  # stock fails on a row of padding alone
+            padded = ~attention_mask.bool().any(-1, keepdim=True)
+            mm_token_type_ids = mm_token_type_ids.masked_fill(padded, 0)
+            attention_mask = attention_mask.masked_fill(padded, 1)
         expanded = expand_prompt(input_ids, mm_token_type_ids, grids[0], attention_mask, merge)
         if expanded is None:
             placed = super().get_rope_index(input_ids, mm_token_type_ids, *grids, attention_mask, **kwargs)

@@ -25,6 +25,7 @@ from .arguments import (
     refuse_halves,
     refuse_late,
     refuse_misspelt_dials,
+    refuse_unread,
     setting,
 )
 from .budget import ONE_BUDGET, TIERS, as_entries, auto_token_budget, check_token_budget
@@ -243,6 +244,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
                     f"{name} came as {kwargs[name]!r} and in processor_kwargs as {nested[name]!r}; pass it in processor_kwargs "
                     "alone"
                 )
+        called = inspect.signature(super().apply_chat_template).bind(conversation, *args, **kwargs)
+        if not called.arguments.get("tokenize"):  # which transformers does not by default
+            refuse_unread(kwargs, nested)
         # Before 5.22, transformers forgets processor_kwargs, a budget among them, beside one that is passed flat: so all are.
         if nested and not hasattr(super(), "_prepare_processor_kwargs"):
             named = inspect.signature(super().apply_chat_template).parameters

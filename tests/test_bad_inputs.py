@@ -1191,6 +1191,8 @@ def test_dials_in_a_generation_config_are_told(model, inputs_of_one, name):
     setattr(config, name, 0.5)
     with pytest.raises(TypeError, match=f"generation_config.{name} counts for nothing"):
         model.generate(**inputs_of_one, generation_config=config)
+    with pytest.raises(TypeError, match=f"generation_config.{name} counts for nothing"):
+        model.generate(inputs_of_one.pop("input_ids"), config, **inputs_of_one)
 
 
 @torch.no_grad()

@@ -142,7 +142,11 @@ def test_hooks_of_the_embeddings_see_batches(model, batch):
     assert len({ids.untyped_storage().data_ptr() for ids in questions}) == 1  # copied to the device in one go
 
 
-def test_trainer_with_noise_on_the_embeddings(model, batch, tmp_path):
+@pytest.mark.parametrize("asked", [True, False])
+def test_trainer_with_noise_on_the_embeddings(asked, model, batch, make_inputs, page, tmp_path):
+    if not asked:  # as of captions
+        batch = dict(make_inputs(page(), "", token_budget=6))
+        batch["labels"] = batch["input_ids"]
     rows = torch.utils.data.Subset([batch], [0])
     options = TrainingArguments(
         tmp_path, max_steps=1, per_device_train_batch_size=1, neftune_noise_alpha=5.0, remove_unused_columns=False,

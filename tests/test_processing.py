@@ -824,6 +824,16 @@ def test_a_question_named_twice_is_refused(processor, page, chat):
         )
 
 
+@pytest.mark.parametrize("given", [{"token_budget": 9}, {"question": "the total"}])
+def test_what_a_template_that_makes_text_alone_does_not_read_is_refused(processor, page, chat, given):
+    name = next(iter(given))
+    for told in (given, {"processor_kwargs": given}):
+        with pytest.raises(TypeError, match=f"{name} counts for nothing with tokenize=False"):
+            processor.apply_chat_template(chat(page()), **told)
+    text = processor.apply_chat_template(chat(page()), None, add_generation_prompt=True, add_vision_id=True)
+    assert ("Picture 1" in text, text.count("<|image_pad|>")) == (True, 1)
+
+
 def test_blank_lines_cost_no_time(processor):
     """They had cost the third power of their number."""
     start = time.process_time()
@@ -1272,6 +1282,8 @@ def test_misspelt_argument_is_refused(processor, make_processor, chat, page, nam
         processor(images=page(), text=IMAGE, **{name: 4})
     with pytest.raises(TypeError, match=name):
         processor.apply_chat_template(chat(page()), tokenize=True, return_dict=True, processor_kwargs={name: 4})
+    with pytest.raises(TypeError, match=name):
+        processor.apply_chat_template(chat(page()), tokenize=False, **{name: 4})
     with pytest.raises(TypeError, match=name):
         make_processor(**{name: 4})
     with pytest.raises(TypeError, match=name):
