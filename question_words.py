@@ -4,9 +4,11 @@ import re
 
 # What says after a question how to answer it, as benchmarks do: it begins so, and has no other words than these.
 INSTRUCTION = re.compile(
-    r"(?:first,?\s+(?=output\b))?(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:note:\s+)?(?:please\s+)?(?:try\s+to\s+)?"
+    r"(?:first,?\s+(?=output\b)|(?:also|then|finally),?\s+)?(?:(?P<condition>(?:if|when)\b[^,\n]*),\s*)?(?:note:\s+)?"
+    r"(?:please\s+)?(?:try\s+to\s+)?"
     r"(?:answer|respond|reply|keep|think|reason|be|say|use|thanks|thx|thank\s+you|limit(?=\s+your\s+(?:answer|response)\b)|"
-    r"no\s+explanations?|let['\u2019]s|do\s+not|don['\u2019]t|"
+    r"no\s+explanations?|let['\u2019]s|do\s+not|don['\u2019]t|nothing\s+else|explain(?=\s+(?:your|how\s+you|step)\b)|"
+    r"copy(?=\s+(?:it|exactly)\b)|"
     r"max(?:imum)?\s+(?=\S)|at\s+most|one\s+word|(?:a|(?:your|the|short|brief|final)\s+answer|output|response|answer)(?=:\s*\Z)|"
     r"in\s+(?:one|a|\d+|two|three|a\s+few)\s+(?:single\s+)?(?:word|sentence)s?|as\s+an?\s+(?:number|integer|word|list)|"
     r"your\s+answer\s+(?:should|must)|the\s+(?:best|correct|right)\s+answer\s+is(?=:\s*\Z)|"
@@ -26,7 +28,8 @@ HOW = frozenset((
     "do", "don", "t", "not", "explain", "add", "include", "anything", "max", "maximum", "more", "less", "fewer", "than",
     "unit", "units", "currency", "symbol", "symbols", "additional", "text", "should", "need", "guess", "carefully", "final",
     "note", "know", "me", "digits", "first", "must", "exactly", "limit", "print", "thx", "advance", "truthfully", "honestly",
-    "accurately", "precisely", "hallucinate", "lower", "upper", "case",
+    "accurately", "precisely", "hallucinate", "lower", "upper", "case", "also", "markdown", "exact", "span", "copy", "make", "up",
+    "complete", "simplified", "traditional", "reasoning", "before", "answering", "how", "got",
 ))  # fmt: skip
 # What may stand before it, "If the answer is not on the page, say 'unanswerable'", and what is said then.
 WHEN = HOW | frozenset((
@@ -48,8 +51,10 @@ HOW_PHRASES = re.compile(
     r"|\b(?:letter|number)(?: \([a-d][^()]*\))? of (?:the|your) (?:(?:correct|right|best|chosen) )?(?:option|answer|choice)\b"
     r"|\b(?:correct|right|best|final) (?:option|answer|choice)s?\b|\b(?:options|choices) (?:above|below)\b"
     r"|\b(?:reason )?step by step\b|\bthe (?:thinking|reasoning) process\b|\banswer: ?\W?\w\b|<[^<>\n]{0,20}>|\\boxed\b"
-    r"|\b(?:the |its )?(?:bounding[ -]box(?:es)?|bbox(?:es)?)\b(?: as)?(?: \[[^\[\]\n]{0,40}\])?"
-    r"|\bjson object\b(?: with (?:the|a|one)(?: single)? keys? \W?answer\W?)?"
+    r"|\b(?:the |its )?(?:bounding[ -]box(?:es)?|bbox(?:es)?)\b(?: (?:of|for|around) (?:the|your) answer)?(?: as)?"
+    r"(?: \[[^\[\]\n]{0,40}\])?"
+    r"|\bjson object\b(?: with (?:the|a|one)(?: single)? keys? \W?answer\W?)?(?: (?:like|such as|of the form) \{[^{}\n]{0,60}\})?"
+    r"|\b(?:your |the |a )?confidence(?: score| level)?\b(?:,? (?:from|between|on a scale of) \d+ ?(?:to|and|-|\u2013) ?\d+)?"
 )
 # A form behind a question, and what is asked for behind a statement: "Here is my ticket. Respond with the number only."
 NAMED_FORM = re.compile(
@@ -97,16 +102,24 @@ GOES_ON = frozenset((
     "spanish", "italian", "there", "very", "much", "a", "as", "list", "json", "table", "shorter", "longer", "briefly", "short",
     "explain", "your", "answer", "verify", "confirm", "reconsider", "read", "closer", "closely", "carefully", "careful", "so",
     "re", "do", "did", "don", "doesn", "seem", "seems", "looks", "same", "question", "anything", "else", "100", "where", "know",
-    "find", "get", "got", "sorry", "wait", "hm", "hmm", "oh", "nope", "yep", "yeah", "pardon", "huh", "thx",
+    "find", "get", "got", "sorry", "wait", "hm", "hmm", "oh", "nope", "yep", "yeah", "pardon", "huh", "thx", "great", "perfect",
+    "awesome", "cool", "nice", "good", "continue", "go", "on", "be", "quick", "spell", "out", "i",
 ))  # fmt: skip
+# A turn that says an answer again: "Isn't it 42?", "I think it is Oslo."
+CONFIRMS = re.compile(
+    r"\A\W*(?:(?:no|yes|hm+|but|wait|so|sorry|ok|okay)\W+){0,2}(?:(?:isn|wasn)['\u2019]?t (?:it|that|this)\b|"
+    r"i (?:think|thought|believe|guess|see|read|get|got)(?: that)? (?:it|that|this)\b|it (?:says|reads)\b|"
+    r"(?:is|was) (?:it|that|this)(?: not)? (?=\S*\d\S*\s*\Z))(?:[^?.!\n]|\.(?=\d)){0,60}[?.!]*\s*\Z",
+    re.IGNORECASE,
+)
 # A turn of these words alone shows a picture and asks nothing: "Here is the image.", "Please process this."
 HANDS_OVER = frozenset((
     "here", "attached", "see", "process", "image", "images", "picture", "pictures", "photo", "photos", "page", "pages", "document",
-    "file", "screenshot", "scan",
+    "file", "screenshot", "scan", "one", "attach", "upload", "uploaded", "sent",
 ))  # fmt: skip
 SHOWS = HANDS_OVER | frozenset((
-    "is", "it", "you", "go", "are", "the", "this", "that", "these", "my", "please", "one", "below", "above", "s", "and", "a",
-    "again", "now",
+    "is", "it", "you", "go", "are", "the", "this", "that", "these", "my", "please", "below", "above", "s", "and", "a", "again",
+    "now", "ok", "okay", "sorry", "i", "forgot", "to", "just", "have", "ve",
 ))  # fmt: skip
 # But these ask about the picture: "How much is it?", "Is there a table?", "Is that French?"
 ASKS_ANEW = re.compile(
@@ -115,8 +128,19 @@ ASKS_ANEW = re.compile(
     re.IGNORECASE,
 )
 WORD = re.compile(r"[^\W_]+")
-# as benchmarks begin: "Question:", "Q:", "**Question:**"
-ASKED = re.compile(r"\A(?:hint:.*\n)?\s*\*{0,2}q(?:uestion)?(?::\*{0,2}|\*\*:)\s*(?=\S)", re.IGNORECASE)
+# as benchmarks begin: "Question:", "Q:", "**Question:**", "Question 3 of 10:"
+ASKED = re.compile(
+    r"\A\s*(?:(?:hint|context):.*\n\s*)?\*{0,2}q(?:uestion)?(?: ?(?:#|no\.? ?)?\d{1,4}(?: ?(?:of|/) ?\d{1,4})?)?"
+    r"(?: \([^()\n]{0,30}\))?(?::\*{0,2}|\*\*:)\s*(?=\S)",
+    re.IGNORECASE,
+)
+HEADING = re.compile(r"^[ \t]*#{1,6} [^\n?\uff1f]{0,60}(?:\n+|\Z)", re.MULTILINE)
+# The number of a question, which would find all digits of a page: "1. What is the total?"
+ENUMERATED = re.compile(
+    r"(?:\A|(?<=[\n?\uff1f]))[ \t]*(?:\(?\d{1,2}[.)]|#\d{1,2}:?)[ \t]+(?=(?:what|which|who|whose|when|where|why|how|is|are|was|"
+    r"were|do|does|did|can|could|has|have|in|on|at|for|by|to|tell|find|give|read|name|list|say|please)\b[^\n?\uff1f]*[?\uff1f])",
+    re.IGNORECASE,
+)
 # Options of multiple choice: each on a line, or one after another ("(A) red (B) blue", "A. red B. blue C. green").
 OPTION = re.compile(
     r"(?:^[ \t]*(?:[-*\u2022][ \t]+)?(?:[Oo]ption[ \t]+)?\*{0,2}[(\[]?([A-Za-z])[.):\]]\*{0,2}[ \t]*"
@@ -126,12 +150,30 @@ OPTION = re.compile(
 # Options without letters, behind a question mark: in numbered lines, or listed behind "Options:", "Choose from:" and the like.
 LISTED_OPTIONS = re.compile(
     r"(?<=[?\uff1f])[*_\"')\]]*\s+(?:"
-    r"(?:(?:answer )?(?:options|choices)(?: are)?|possible (?:answers|values)(?: are)?|"
+    r"(?:(?:answer )?(?:options|choices|candidates)(?: are)?|possible (?:answers|values)(?: are)?|"
     r"(?:choose|select|pick) (?:one )?(?:from|of|between)(?: these| the following)?(?: options| choices| answers)?)\s*:"
     r"[^?\uff1f]+\Z"
+    r"|(?:(?:choose|select|pick) one (?:of|from)|(?:the|your) answer (?:is|must be|should be) one of):? [^?\uff1f\n]+\Z"
+    r"|<(options|choices)>[^?\uff1f]+</\1>\s*\Z"
+    r"|[^\n?\uff1f/]{1,40}(?: / [^\n?\uff1f/]{1,40}){1,8}\s*\Z"
+    r"|(?:^[ \t]*\|[^\n?\uff1f]*\|[ \t]*(?:\n|\Z)){2,10}\s*\Z"
+    r"|(?:^[ \t]*[-*\u2022][ \t]+\S[^\n?\uff1f]{0,60}(?:\n|\Z)){2,9}\s*\Z"
     r"|(?:^[ \t]*\(?(?:1|i)[.):][ \t]*\S[^\n?\uff1f]*\n)"
     r"(?:^[ \t]*\(?(?:[2-9]|[ivx]{2,4})[.):][ \t]*\S[^\n?\uff1f]*(?:\n|\Z)){1,8}\s*\Z)",
     re.IGNORECASE | re.MULTILINE,
+)
+# The same in brackets, of which each is one of at most four words, and none of `CLAUSE`: "(red / blue)", '["red", "blue"]'
+BRACKETED = re.compile(r"(?<=[?\uff1f])[*_\"']*\s*[(\[{]([^()\[\]{}?\uff1f]{3,200})[)\]}][.!]?\s*\Z")
+BETWEEN = re.compile(r"\s*(?:[,;/|\n]|\bor\b)\s*")
+CLAUSE = frozenset((
+    "in", "with", "without", "not", "no", "the", "of", "for", "from", "as", "on", "at", "by", "to", "is", "are", "if", "only",
+    "it", "this", "that", "which", "please", "see", "e", "i", "g", "eg", "ie", "below", "above", "left", "right", "top", "bottom",
+))  # fmt: skip
+# The same before the question.
+OPTIONS_FIRST = re.compile(
+    r"\A\s*(?:(?:the )?(?:answer )?(?:options|choices|candidates)(?: are)?\s*:[^?\uff1f]*\n(?=[^\n]*[?\uff1f])|"
+    r"(?:choose|select|pick) (?:one )?(?:from|of|between)(?: these| the following)? [^?\uff1f:\n]{1,200}:\s*(?=[^\n]*[?\uff1f]))",
+    re.IGNORECASE,
 )
 # The line behind them that asks for one.
 CLOSING = re.compile(

@@ -9,15 +9,21 @@ from .question_words import (
     ASKED,
     ASKS_ANEW,
     BEHIND,
+    BETWEEN,
+    BRACKETED,
+    CLAUSE,
     CLOSING,
     COMPARES,
+    CONFIRMS,
     ENDS,
     ENDS_IN_BEING,
+    ENUMERATED,
     EXTRACTS,
     FIELDS,
     FORM,
     GOES_ON,
     HANDS_OVER,
+    HEADING,
     HOW,
     HOW_PHRASES,
     INSTRUCTION,
@@ -36,6 +42,7 @@ from .question_words import (
     ONE_OF_THEM,
     OPTION,
     OPTIONS,
+    OPTIONS_FIRST,
     OWN,
     PERSONA,
     SAYS_MORE,
@@ -118,10 +125,14 @@ def _of_user(bodies: list[str], by_system: str) -> str:
     ("Here it is."), that, or what a system's turn asks."""
     asking = [body for body in bodies if not _shows(body)]
     for number, body in reversed(list(enumerate(asking))):
-        goes_on = GOES_ON.issuperset(WORD.findall(body.lower())) and not ASKS_ANEW.search(body)
-        if not (goes_on or _instructs(body, behind_question=number > 0 or bool(by_system))):
+        if not (_goes_on(body) or _instructs(body, behind_question=number > 0 or bool(by_system))):
             return body
     return by_system or "".join(asking[-1:])
+
+
+def _goes_on(body: str) -> bool:
+    words = WORD.findall(WHERE.sub("", body).lower())
+    return CONFIRMS.match(body) is not None or (GOES_ON.issuperset(words) and not ASKS_ANEW.search(body))
 
 
 def _shows(body: str) -> bool:
@@ -150,7 +161,9 @@ def _between(found: re.Match) -> str:
 def _what_is_asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from, that it is in the picture, and marks around
     words, which make other tokens of them."""
-    question = _without_lead(_without_context(_without_options(_without_instruction(ASKED.sub("", question)))))
+    question = HEADING.sub("", question).strip() or question
+    question = ENUMERATED.sub(lambda found: " " if found.start() else "", ASKED.sub("", question))
+    question = _without_lead(_without_context(_without_options(_without_instruction(question))))
     return _in_one_line(OWN.sub(" the ", _without_place(" ".join(question.split()))))
 
 
@@ -257,10 +270,11 @@ def _without_options(question: str) -> str:
     """Without the options that end it, which are some where a question or "Options:" stands before them. Where that names nothing,
     they say what is asked, and are read alone; where it asks for what is listed, all of it is the question."""
     whole, question = question, CLOSING.sub("", question)
-    if listed := LISTED_OPTIONS.search(question):
+    if (first := OPTIONS_FIRST.match(question)) and _asks_itself(asked := ASKED.sub("", question[first.end() :])):
+        return _without_instruction(asked)
+    if listed := LISTED_OPTIONS.search(question) or _bracketed(question):
         asked = question[: listed.start()].rstrip()
-        words = set(WORD.findall(asked.lower()))
-        if not (words <= NAMES_NOTHING or words & (LISTED | SEVERAL | LISTS | COMPARES)):
+        if _asks_itself(asked):
             return _without_instruction(asked)
     found = list(OPTION.finditer(question))[-len(LETTERS) :]
     if not found or "\n" in question[found[-1].end() :].strip():  # more is said after them
@@ -286,6 +300,18 @@ def _without_options(question: str) -> str:
                 return OPTION.sub(" or ", question[first.start() :]).removeprefix(" or ")
             return asked
     return whole
+
+
+def _asks_itself(asked: str) -> bool:
+    """Whether it says what is asked without the options, and does not ask for what they list."""
+    words = set(WORD.findall(asked.lower()))
+    return not (words <= NAMES_NOTHING or words & (LISTED | SEVERAL | LISTS | COMPARES))
+
+
+def _bracketed(question: str) -> re.Match | None:
+    found = BRACKETED.search(question)
+    each = [WORD.findall(one.lower()) for one in BETWEEN.split(found[1])] if found else []
+    return found if len(each) > 1 and all(0 < len(one) <= 4 and CLAUSE.isdisjoint(one) for one in each) else None
 
 
 def _without_place(question: str) -> str:

@@ -183,7 +183,7 @@ def test_long_question_widens_by_a_multiple(processor, page):
                 ("word " * 40, ""),
             )
         ),
-        (turn("system", "What is the total?") + turn("user", f"{IMAGE}I sent it."), 1, ["I sent it."], ["I sent it."]),
+        (turn("system", "What is the total?") + turn("user", f"{IMAGE}I paid it."), 1, ["I paid it."], ["I paid it."]),
         (turn("assistant", IMAGE), 1, [""], [""]),
         (
             turn("user", "who first?\nand who second?" + IMAGE),
@@ -350,7 +350,7 @@ CONTEXT = " ".join([PASSED] * 3)
             f"{CONTEXT} Look at the last row. What is its total? Thanks a lot!",
             "Look at the last row. What is its total? Thanks a lot!",
         ),
-        (f"Context: {CONTEXT}\nQuestion: What is the total?\nAnswer:", "Question: What is the total?"),
+        (f"Context: {CONTEXT}\nQuestion: What is the total?\nAnswer:", "What is the total?"),
         (
             f"Can you help me? {CONTEXT} Please list the number, the date, the total and the name of the customer as they stand.",
             "Can you help me? Please list the number, the date, the total and the name of the customer as they stand.",
@@ -751,12 +751,25 @@ OPTIONS = "What is the colour?\nA. red\nB. blue\nC. green\nD. pink"
             " A: red, B: blue",
             " a) red b) blue c) green", "\n1. red\n2. blue\n3. green", "\ni) red\nii) blue", "\nChoices:\n- red\n- blue",
             "\nOption A: red\nOption B: blue", "\n(1) red\n(2) blue\nAnswer with the number of the correct option.",
+            " (red / blue)", " (red, blue or light green)", " [red, blue]", ' ["red", "blue"]', '\n{"A": "red", "B": "blue"}',
+            " red / blue / green", "\n- red\n- blue", "\n\u2022 red\n\u2022 blue", "\n| A | red |\n| B | blue |",
+            " Choose one of red, blue.", "\nThe answer is one of: red, blue.", "\nCandidates: red; blue",
+            "\n<options>red, blue</options>",
         )),
+        *(f"{first}What is the colour?" for first in (
+            "Options: A. red B. blue\nQuestion: ", "Options:\nA. red\nB. blue\n\n", "Choices: red, blue\n",
+            "Choose from red, blue: ", "1. ", "Question 3 of 10: ", "Question #12 (easy): ", "# Question\n",
+            "Context: a photo of a document.\nQuestion: ",
+        )),
+        "### Instruction:\nWhat is the colour?\n\n### Response:",
         *(f"What is the colour? {how}" for how in (
             "Limit your answer to 5 words.", "Your answer must be a single number.", "Return the bounding box as [x1, y1, x2, y2].",
             'Respond with a JSON object with the key "answer".', "Say 'none' if it isn't shown.", "Answer based only on the image.",
             "Answer the question based on the image above.", "Print only the answer.", "Do not hallucinate.", "Thanks in advance!",
-            "First output the thinking process in <think> </think> tags.",
+            "First output the thinking process in <think> </think> tags.", "Also give your confidence from 0 to 1.",
+            "Give the bounding box of the answer as [x1, y1, x2, y2].", "Do not use markdown.", "Nothing else.", "Copy it exactly.",
+            'Return a JSON object like {"value": ..., "unit": ...}.', "Don't make up an answer.", "Reply in Simplified Chinese.",
+            "Answer with the exact text span from the document.", "Explain your reasoning before answering.",
         )),
         *(f"{lead} What is the colour?" for lead in (
             "Answer in one word.", "Answer with a single word:", "Think step by step.", "Yes or no:",
@@ -778,6 +791,48 @@ def test_what_is_listed_to_be_found_is_no_option(said, processor, page):
         read_of(processor, page, f"{said}\na) invoice number\nb) due date") == f"{said} a) invoice number b) due date"
     )
     assert read_of(processor, page, "Which of these two is it?\na) red\nb) blue") == "Which of these two is it?"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["What is the total (net / gross)", "What is the total? (without tax, in EUR)",
+     "What is the total? (not the subtotal or the tax)", "Which is larger? (red / blue)", "2. Bundesliga: who won?",
+     "What is listed?\n1. total\n2. date", "Was it paid in cash? It is due."],
+)  # fmt: skip
+def test_what_says_more_of_a_question_is_no_option(said, processor, page):
+    assert sorted(re.findall(r"\w+", read_of(processor, page, said))) == sorted(re.findall(r"\w+", said))
+
+
+def test_the_numbers_of_several_questions_are_not_read(processor, page):
+    for said in ("1. Who paid?\n2. What is due?", "1) Who paid? 2) What is due?"):
+        assert read_of(processor, page, said) == "Who paid? What is due?"
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["Isn't it 30.15?", "I think it is Oslo.", "Is it 42?", "Great, thank you!", "continue", "Spell it out.", "please be quick",
+     "Where is that on the page?"],
+)  # fmt: skip
+def test_a_turn_that_goes_on_about_an_answer_asks_what_was_asked(last, processor, page):
+    before = f"<|im_start|>user\n{IMAGE}What is due?<|im_end|>\n<|im_start|>assistant\n30<|im_end|>\n"
+    inputs = processor(text=f"{before}<|im_start|>user\n{last}<|im_end|>\n", images=page(), return_tensors="pt")
+    assert questions(processor, inputs) == ["What is due?"]
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["Isn't it paid? Who signed it?", "Is it paid?", "I think it is a bill. What is the total?", "Is it 42 or 30 EUR?"],
+)
+def test_a_turn_that_asks_anew_is_read(last, processor, page):
+    before = f"<|im_start|>user\n{IMAGE}What is due?<|im_end|>\n<|im_start|>assistant\n30<|im_end|>\n"
+    inputs = processor(text=f"{before}<|im_start|>user\n{last}<|im_end|>\n", images=page(), return_tensors="pt")
+    assert questions(processor, inputs) == [last]
+
+
+@pytest.mark.parametrize("shown", ["This one.", "ok, uploaded it now", "Sorry, I forgot to attach it. Here it is."])
+def test_a_turn_that_brings_the_picture_late_asks_what_was_asked(shown, processor, page):
+    text = f"<|im_start|>user\nWhat is due?<|im_end|>\n<|im_start|>user\n{IMAGE}{shown}<|im_end|>\n"
+    assert questions(processor, processor(text=text, images=page(), return_tensors="pt")) == ["What is due?"]
 
 
 @pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
