@@ -162,8 +162,9 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
             A cell loses this share of its lead over the lowest cell where one that ranks above it is fully similar, at neutral
             tension; the focus-diversify tension moves the share between 0 and twice this. Off, because it gains a trained
             allocator no evidence (`dev/LOG.md`).
-        coverage_floor (`float` in [0, 1], *optional*, defaults to 0.1):
-            Share of the fine cells' tokens that is spread over the image, one cell for each block of an even partition.
+        coverage_floor (`float` in [0, 1], *optional*, defaults to 0.0):
+            Share of the fine cells' tokens that is spread over the image, one cell for each block of an even partition. Off,
+            because it gains neither a trained nor an untrained allocator anything (`dev/LOG.md`).
         coarse_share (`float` in [0, 0.9], *optional*, defaults to 0.0):
             Share of the budget spent on 2 x 2 and 4 x 4 pooled cells, at neutral tension. 0 keeps fine cells only.
         min_deepstack_levels (`int`, *optional*):
@@ -213,7 +214,7 @@ class ARRCOCQwen3VLConfig(Qwen3VLConfig):
     area_strength: float | int = _dial(0.25, 0.0, 1.0, "(a share)")
     dilation_strength: float | int = _dial(0.0, 0.0, 1.0, "(a share)")
     diversity: float | int = _dial(0.0, 0.0, 0.5, "(a share)")
-    coverage_floor: float | int = _dial(0.1, 0.0, 1.0, "(a share of the budget)")
+    coverage_floor: float | int = _dial(0.0, 0.0, 1.0, "(a share of the budget)")
     coarse_share: float | int = _dial(0.0, 0.0, 0.9, "(a share of the budget)")
     min_deepstack_levels: int | None = field(default=None, metadata={"validator": _deepstack_floor})
     encode_ratio: float | int | str = field(default=1.0, metadata={"validator": check_encode_ratio})
