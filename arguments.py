@@ -55,7 +55,7 @@ def refuse_misspelt_dials(names):
 def refuse_unread(kwargs: dict, processor_kwargs: dict):
     """Raises TypeError where a chat template that makes text alone is given what only a call of the processor reads."""
     for name in ("token_budget", "question"):
-        if kwargs.get(name, processor_kwargs.get(name)) is not None:
+        if any(given.get(name) is not None for given in (kwargs, processor_kwargs)):
             raise TypeError(
                 f"{name} counts for nothing with tokenize=False, which makes text alone; pass it to processor(text=..., "
                 "images=...), or tokenize=True"

@@ -64,10 +64,9 @@ class DecidingMixin:
 
     def _query(self, asked: Asked, number: int) -> torch.Tensor:
         embed = self.get_input_embeddings()
-        if asked.questions is None or not len(
-            asked.questions[number]
-        ):  # which hooks, such as NEFTune's, may not expect
-            return torch.zeros(0, embed.weight.shape[-1])  # the weight itself may be offloaded
+        if asked.questions is None or not len(asked.questions[number]):
+            # the weight itself may be offloaded; hooks, such as NEFTune's, expect a token
+            return torch.zeros(0, embed.weight.shape[-1])
         batch = asked.questions[number][None]  # as hooks of embeddings, such as NEFTune's, expect it
         return embed(batch)[0].detach()
 

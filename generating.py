@@ -233,7 +233,7 @@ def moved_to(position_ids: torch.Tensor, cache, attention_mask: torch.Tensor | N
     if not end.tells(held):
         return position_ids
     batch = position_ids.shape[1]
-    mask = position_ids.new_ones(position_ids.shape[1:]) if attention_mask is None else attention_mask
+    mask = position_ids.new_ones(position_ids.shape[1:]) if attention_mask is None else attention_mask.to(position_ids)
     goes_on = deltas_of(end.rope_deltas, batch).to(position_ids) + mask[:, :held].sum(-1, keepdim=True)
     first = held + mask[:, held:].argmax(-1, keepdim=True)
     moved = goes_on - position_ids[-1].gather(1, first)

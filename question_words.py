@@ -102,8 +102,11 @@ GOES_ON = frozenset((
     "spanish", "italian", "there", "very", "much", "a", "as", "list", "json", "table", "shorter", "longer", "briefly", "short",
     "explain", "your", "answer", "verify", "confirm", "reconsider", "read", "closer", "closely", "carefully", "careful", "so",
     "re", "do", "did", "don", "doesn", "seem", "seems", "looks", "same", "question", "anything", "else", "100", "where", "know",
-    "find", "get", "got", "sorry", "wait", "hm", "hmm", "oh", "nope", "yep", "yeah", "pardon", "huh", "thx", "great", "perfect",
-    "awesome", "cool", "nice", "good", "continue", "go", "on", "be", "quick", "spell", "out", "i",
+    "find", "get", "got", "sorry", "wait", "hm", "hmm", "oh", "nope", "yep", "yeah", "pardon", "huh", "thx",
+))  # fmt: skip
+# The same without a question mark: "Great, thank you!", "Spell it out."
+SAYS_ON = GOES_ON | frozenset((
+    "great", "perfect", "awesome", "cool", "nice", "good", "continue", "go", "on", "be", "quick", "spell", "out", "i",
 ))  # fmt: skip
 # A turn that says an answer again: "Isn't it 42?", "I think it is Oslo."
 CONFIRMS = re.compile(
@@ -130,8 +133,8 @@ ASKS_ANEW = re.compile(
 WORD = re.compile(r"[^\W_]+")
 # as benchmarks begin: "Question:", "Q:", "**Question:**", "Question 3 of 10:"
 ASKED = re.compile(
-    r"\A\s*(?:(?:hint|context):.*\n\s*)?\*{0,2}q(?:uestion)?(?: ?(?:#|no\.? ?)?\d{1,4}(?: ?(?:of|/) ?\d{1,4})?)?"
-    r"(?: \([^()\n]{0,30}\))?(?::\*{0,2}|\*\*:)\s*(?=\S)",
+    r"\A\s*(?:(?:hint|context):.*\n\s*)?\*{0,2}(?:q|question(?: ?(?:#|no\.? ?)?\d{1,4}(?: ?(?:of|/) ?\d{1,4})?)?"
+    r"(?: \([^()\n]{0,30}\))?)(?::\*{0,2}|\*\*:)\s*(?=\S)",
     re.IGNORECASE,
 )
 HEADING = re.compile(r"^[ \t]*#{1,6} [^\n?\uff1f]{0,60}(?:\n+|\Z)", re.MULTILINE)

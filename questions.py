@@ -46,6 +46,7 @@ from .question_words import (
     OWN,
     PERSONA,
     SAYS_MORE,
+    SAYS_ON,
     SENTENCES,
     SEVERAL,
     SHOWN,
@@ -131,8 +132,9 @@ def _of_user(bodies: list[str], by_system: str) -> str:
 
 
 def _goes_on(body: str) -> bool:
-    words = WORD.findall(WHERE.sub("", body).lower())
-    return CONFIRMS.match(body) is not None or (GOES_ON.issuperset(words) and not ASKS_ANEW.search(body))
+    words = set(WORD.findall(WHERE.sub("", body).lower()))
+    about = words <= (GOES_ON if any(end in body for end in ENDS) else SAYS_ON) and not ASKS_ANEW.search(body)
+    return about or CONFIRMS.match(body) is not None
 
 
 def _shows(body: str) -> bool:
@@ -161,7 +163,8 @@ def _between(found: re.Match) -> str:
 def _what_is_asked(question: str) -> str:
     """What a cell may be about, in one line: not how to answer, options to choose from, that it is in the picture, and marks around
     words, which make other tokens of them."""
-    question = HEADING.sub("", question).strip() or question
+    below = HEADING.sub("", question).strip()
+    question = below if any(end in below for end in ENDS) else question
     question = ENUMERATED.sub(lambda found: " " if found.start() else "", ASKED.sub("", question))
     question = _without_lead(_without_context(_without_options(_without_instruction(question))))
     return _in_one_line(OWN.sub(" the ", _without_place(" ".join(question.split()))))

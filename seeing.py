@@ -184,9 +184,8 @@ class SeeingMixin(DecidingMixin):
             if asked.encode_ratio == "auto":
                 glance = with_contrast(glance, patches[number], grid[1:])
             glances[number] = glance
-        beside = (
-            views if by_question else [None] * len(views)
-        )  # a question about the whole image has no view, see `Asked`
+        # "auto" leaves as many cells as tokens: a question about the whole image has no view
+        beside = views if by_question else [None] * len(views)
         glances = [self._read(glance) for glance in self._choose_to_encode(asked, glances, beside)]
         cells = [None if glance is None else glance.encoded for glance in glances]
         vision, views = self._encode_views(pixel_values, image_grid_thw, cells, views, **kwargs)

@@ -797,7 +797,7 @@ def test_what_is_listed_to_be_found_is_no_option(said, processor, page):
     "said",
     ["What is the total (net / gross)", "What is the total? (without tax, in EUR)",
      "What is the total? (not the subtotal or the tax)", "Which is larger? (red / blue)", "2. Bundesliga: who won?",
-     "What is listed?\n1. total\n2. date", "Was it paid in cash? It is due."],
+     "What is listed?\n1. total\n2. date", "Was it paid in cash? It is due.", "Q3: what was earned?", "# Total\nof the bill"],
 )  # fmt: skip
 def test_what_says_more_of_a_question_is_no_option(said, processor, page):
     assert sorted(re.findall(r"\w+", read_of(processor, page, said))) == sorted(re.findall(r"\w+", said))
@@ -821,7 +821,13 @@ def test_a_turn_that_goes_on_about_an_answer_asks_what_was_asked(last, processor
 
 @pytest.mark.parametrize(
     "last",
-    ["Isn't it paid? Who signed it?", "Is it paid?", "I think it is a bill. What is the total?", "Is it 42 or 30 EUR?"],
+    [
+        "Isn't it paid? Who signed it?",
+        "Is it paid?",
+        "Is it good?",
+        "I think it is a bill. What is the total?",
+        "Is it 42 or 30 EUR?",
+    ],
 )
 def test_a_turn_that_asks_anew_is_read(last, processor, page):
     before = f"<|im_start|>user\n{IMAGE}What is due?<|im_end|>\n<|im_start|>assistant\n30<|im_end|>\n"
