@@ -230,7 +230,7 @@ def moved_to(position_ids: torch.Tensor, cache, attention_mask: torch.Tensor | N
     """`position_ids` (4, batch, length) of whole prompts with each row's three lower ones moved to where `cache` goes on: text that
     `forward()` read with padding before it stands at its columns, as with stock Qwen3-VL."""
     end, held = prompt_end(cache), cached_tokens(cache)
-    if not end.tells(held):
+    if end is None or not end.tells(held):
         return position_ids
     batch = position_ids.shape[1]
     mask = position_ids.new_ones(position_ids.shape[1:]) if attention_mask is None else attention_mask.to(position_ids)
