@@ -244,14 +244,13 @@ class ARRCOCProcessor(Qwen3VLProcessor):
                     f"{name} came as {kwargs[name]!r} and in processor_kwargs as {nested[name]!r}; pass it in processor_kwargs "
                     "alone"
                 )
-        called = inspect.signature(super().apply_chat_template).bind(conversation, *args, **kwargs)
-        if not called.arguments.get("tokenize"):  # which transformers does not by default
+        signature = inspect.signature(super().apply_chat_template)
+        if not signature.bind(conversation, *args, **kwargs).arguments.get("tokenize"):  # which it does not by default
             refuse_unread(kwargs, nested)
         # Before 5.22, transformers forgets processor_kwargs, a budget among them, beside one that is passed flat: so all are.
-        if nested and not hasattr(super(), "_prepare_processor_kwargs"):
-            named = inspect.signature(super().apply_chat_template).parameters
-            if any(name not in named for name in kwargs):
-                kwargs = {**nested, **kwargs, "processor_kwargs": None}
+        forgetful = nested and not hasattr(super(), "_prepare_processor_kwargs")
+        if forgetful and any(name not in signature.parameters for name in kwargs):
+            kwargs = {**nested, **kwargs, "processor_kwargs": None}
         return super().apply_chat_template(conversation, *args, **kwargs)
 
     apply_chat_template.__doc__ = f"""{Qwen3VLProcessor.apply_chat_template.__doc__ or ""}

@@ -5,8 +5,8 @@
 #
 #     OMP_NUM_THREADS=1 dev/measure_again.sh QUEUE TABLES      # QUEUE: world, stages, pages or long; TABLES as PATH in docs/results.md
 #
-# The first three take some 40 minutes of a core each, "long" an hour; all may run at once. "pages" needs what dev.browser_pages
-# needs. What is in runs/ already is gone on with; compare with results/, then copy.
+# All may run at once, a core each; "long" asks 14,400 questions. "pages" needs what dev.browser_pages needs. What is in runs/
+# already is gone on with; compare with results/, then copy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 queue=${1:?"pass a queue: world, stages, pages or long"} tables=${2:?"pass the folder of the tables"}

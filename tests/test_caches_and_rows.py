@@ -189,6 +189,24 @@ def test_a_row_of_padding_beside_one_with_an_image(tiny_model, make_inputs, page
         assert (own - found.logits[row, -1]).abs().max() < 1e-4
 
 
+def test_a_picture_behind_padded_text_that_forward_read_goes_on_with_the_whole_prompt(
+    tiny_model, make_inputs, page, processor
+):
+    model, begins = tiny_model(), ["You answer.", "You read bills and answer questions about all that is on them."]
+    pictures = [page(128, 96), page(96, 64, 1)]
+    begun = processor.tokenizer(begins, padding=True, padding_side="left", return_tensors="pt")
+    begun["mm_token_type_ids"] = torch.zeros_like(begun["input_ids"])
+    asked = make_inputs(pictures, ["date?"] * 2, token_budget=9)
+    both = joined(begun, asked)
+    cache = model(**{name: begun[name] for name in PER_TOKEN[:2]}, use_cache=True).past_key_values
+    model(**asked | {"attention_mask": both["attention_mask"]}, past_key_values=cache)
+    whole = joined(both, text(torch.full((2, 3), 7)))
+    rest = {name: value for name, value in asked.items() if name not in PER_TOKEN}
+    found = model.generate(**whole, **rest, past_key_values=cache, output_logits=True, **ONE).logits[0]
+    for row, picture in enumerate(pictures):
+        assert (alone(model, whole, row, make_inputs, picture, "date?") - found[row]).abs().max() < 1e-4
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["new part", "whole prompt"])
 def test_padded_text_that_forward_read_goes_on_with_images(whole, tiny_model, make_inputs, page, processor):
     model, begins = tiny_model(), ["You answer.", "You read bills and answer questions about all that is on them."]
