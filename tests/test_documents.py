@@ -19,7 +19,7 @@ from training.data.document_writing import LEAST, MOST, _Writer, make_content, p
 from training.data.documents import _Drawing, _examples, load_documents
 from training.data.table_archive import Table
 from training.data.table_lookups import words_of
-from training.data.table_reasoning import number_in, numbers_in
+from training.data.table_numbers import number_in, numbers_in
 from training.data.table_style import pick_style, width_of
 from training.world.fonts import HELD_OUT_FONTS
 

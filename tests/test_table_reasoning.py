@@ -10,6 +10,8 @@ from tests.small_archive import archive_files, as_csv, tar_of
 from training.allocator_batches import MixedSource
 from training.allocator_data import make_source
 from training.data import DataError, load_examples
+from training.data.table_numbers import WORDS, counted, running
+from training.data.table_numbers import number_in as number_and_unit
 from training.data.table_page import Task
 from training.data.table_reasoning import reasoned
 from training.data.tables import REASON
@@ -35,7 +37,7 @@ def words_in(question: str, wordings) -> list[dict[str, str]]:
     """What stands in the gaps of every wording that a question fits with headers and cells of the table."""
     headers, cells = ({text.lower() for text in texts} for texts in (HEADER, sum(BODY, ())))
     allowed = {"t": headers, "k": headers, "x": cells, "y": cells}
-    allowed["most"] = [word for kind in made.WORDS.values() for words in kind for word in words]
+    allowed["most"] = [word for kind in WORDS.values() for words in kind for word in words]
     allowed |= {"more": made.MORE + made.LESS, "than": made.OVER + made.UNDER}
     found = []
     for wording in wordings:
@@ -56,7 +58,7 @@ def column_of(text: str) -> int:
 
 
 def number_in(text: str) -> float:
-    return made.number_in(text)[0]
+    return number_and_unit(text)[0]
 
 
 def of_kind(wordings) -> list:
@@ -84,7 +86,7 @@ def test_ends(wordings, row):
 def test_extremes_are_of_what_is_shown():
     for question, words, (row, _) in of_kind(made.EXTREME):
         key = column_of(words["k"])
-        large, small = made.WORDS["rank" if key == 0 else "amount"]
+        large, small = WORDS["rank" if key == 0 else "amount"]
         values = {r: number_in(BODY[r][key]) for r in ROWS}
         best = {True: max, False: min}[words["most"] in large]
         assert words["most"] in large + small
@@ -203,7 +205,31 @@ def test_sums_are_no_entries():
      ("1998/99", None), ("Reds", None), ("", None), ("1,20", None), ("-3", None), ("3-1", None), ("\u22127", None)],
 )  # fmt: skip
 def test_numbers(text, number):
-    assert made.number_in(text) == number
+    assert number_and_unit(text) == number
+
+
+@pytest.mark.parametrize(
+    ("title", "texts", "kind"),
+    [
+        ("Goals", ("3", "17", "9"), "amount"), ("Goals", (), "amount"), ("Rank", ("1", "2", "3"), "rank"), ("Pos.", (), "rank"),
+        ("District", ("1", "2", "3"), "label"), ("District", ("4", "3", "2"), "label"), ("District", ("4", "7", "2"), "amount"),
+        ("First elected", ("1998", "1976", "2002"), "time"), ("Crowd", ("1,998", "1,976", "2,002"), "amount"),
+        ("Finished", ("13th", "2nd", "4th"), "rank"), ("Time (s)", ("9.8", "10.1", "9.9"), "duration"), ("No.", (), "label"),
+        ("No. of Athletes", ("243", "12", "80"), "amount"), ("# of Seats", (), "amount"), ("#", (), "label"), ("Year", (), "time"),
+        ("Year", ("1990", "1991", "1992"), "time"), ("Built-up Area", ("4,867,388", "17,000", "52"), "amount"),
+    ],
+)  # fmt: skip
+def test_what_a_column_counts_is_told_by_its_header_and_its_values(title, texts, kind):
+    assert counted(title, texts) == kind
+
+
+@pytest.mark.parametrize(
+    ("texts", "runs"),
+    [(("1", "2", "3"), True), (("9", "8", "7", "6"), True), (("1", "2", "3", "4", "5", "Total"), True), (("1", "2"), False),
+     (("1", "2", "4", "5"), False), (("2", "2", "2"), False), (("A", "B", "C"), False), ((), False)],
+)  # fmt: skip
+def test_numbers_that_run_number_rows(texts, runs):
+    assert running(texts) is runs
 
 
 def test_what_is_compared_or_counted_is_evidence_of_a_page(tmp_path):

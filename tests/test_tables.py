@@ -174,12 +174,28 @@ def test_mentioned_rows_and_columns_are_kept_before_others():
         ("what was the total of points?", "31", False),
         ("which rank has Cleo?", "6", False),
         ("how many have no time?", "DNF", False),
+        ("how many are there below rank 6?", "7", True),  # that it is a rank says nothing of how many there are
+        ("which rank has the longest streak of wins?", "7", True),
     ],
 )
 def test_a_number_that_is_counted_stands_in_no_cell(question, answer, by_chance):
     """It would be evidence that says nothing of the question."""
     table = Table(("Rank", "Name", "Points", "Time"), (("6", "Cleo", "31", "DNF"), ("7", "Ada", "30", "1:02")))
     task = human_task(table, SimpleNamespace(question=question, answer=answer))
+    assert (task is None) is by_chance
+
+
+@pytest.mark.parametrize(
+    ("question", "by_chance"),
+    [
+        ("how many games were lost?", True),
+        ("the longest streak of games won", True),
+        ("which game had an average of 31?", False),
+    ],
+)
+def test_the_number_of_a_row_is_no_count(question, by_chance):
+    table = Table(("Game", "Score"), (("1", "40"), ("2", "31"), ("3", "12"), ("4", "20")))
+    task = human_task(table, SimpleNamespace(question=question, answer="2"))
     assert (task is None) is by_chance
 
 

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from training.data.document_content import Block, Content, Text
 from training.data.document_variety import Tiles
 from training.data.examples import Box
-from training.data.table_reasoning import numbers_in
+from training.data.table_numbers import numbers_in
 from training.data.table_style import TableStyle, width_of
 from training.world.canvas import CELL
 

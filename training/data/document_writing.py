@@ -12,7 +12,7 @@ from training.data.document_sentences import SENTENCES
 from training.data.document_values import Values
 from training.data.table_archive import Table
 from training.data.table_lookups import speaks, titled, words_of
-from training.data.table_reasoning import counted, numbers_in, sums_up
+from training.data.table_numbers import counted, numbers_in, sums_up
 
 _LONGEST = 26  # characters of a table's text on such a page
 _PHRASE = (4, 18)  # characters of a table's text that stands for a name of anything

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Sequence
 
 from training.data.table_lookups import words_of
+from training.data.table_numbers import sums_up
 from training.data.table_page import TableCell, Task
-from training.data.table_reasoning import sums_up
 
 _STEMS = (
     "tall|short|long|heavi|light|fast|slow|quick|deep|old|young|new|earli|lat|larg|bigg|small|high|low|great|few|strong|rich|near|"

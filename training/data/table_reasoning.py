@@ -9,6 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from training.data.table_lookups import speaks, titled, words_of
+from training.data.table_numbers import WORDS, counted, numbers_in, sums_up
 from training.data.table_page import TableCell, Task
 
 # {t}: the column asked for; {k}: the column that decides; {x}, {y}: texts of cells; {n}: a number. Those that say where
@@ -60,20 +61,8 @@ COUNT = (
     "how many have {k} {y}?", "how many rows have {y} as {k}?", "what is the number of entries with {k} {y}?",
     "how many times is {y} listed as the {k}?", "how many times does {y} appear?", "number of rows with {k} {y}",
 )  # fmt: skip
-# By what a column counts: the words for its largest number, and for its smallest.
-WORDS = {
-    "amount": (("most", "highest", "largest", "greatest", "top"), ("least", "lowest", "smallest", "fewest")),
-    "rank": (("worst", "lowest"), ("best", "top", "highest")),
-    "time": (("latest", "most recent"), ("earliest", "oldest")),
-}
 MORE, LESS = ("more", "a higher", "a larger", "the most"), ("less", "a lower", "a smaller", "the least")
 OVER, UNDER = ("more than", "over", "greater than"), ("less than", "under", "fewer than")
-_NUMBER = re.compile(r"([^\d.+\u2212\u2013\u2014-]{0,2})(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(\D{0,3})")
-_MARKS = re.compile(r"st|nd|rd|th|[\s*\u2020]")  # of ordinals and footnotes, which are no units
-_RANK = re.compile(r"(?i)\b(rank|ranking|pos|position|place|standing|finish)\b")
-_LABEL = re.compile(r"(?i)\b(no|number|seed|pick|draw|lane|round|id|code)\b|#")
-_TIME = re.compile(r"(?i)\b(year|date|season|time|founded|opened|built|born|died|since)s?\b")
-_TOTAL = re.compile(r"(?i)\W*((grand |sub)?totals?|averages?|sum)\b")
 _TRIES = 12  # for each question that is wanted
 _PLAIN = 0.3  # of the questions keep their capitals
 
@@ -92,32 +81,6 @@ class Reasoned(NamedTuple):
     def evidence(self) -> tuple[TableCell, ...]:
         """What the answer is read from, the cell that answers first."""
         return (self.answer, *sorted(self.compared - {self.answer}))
-
-
-def number_in(text: str) -> tuple[float, str] | None:
-    """The number that a cell's text is, and its unit; None if it is none, or several, or below 0."""
-    found = _NUMBER.fullmatch(text)
-    if found is None:
-        return None
-    before, whole, part, after = found.groups()
-    return float(whole.replace(",", "") + (part or "")), _MARKS.sub("", before + after)
-
-
-def numbers_in(texts: Iterable[str]) -> list[float] | None:
-    """The numbers that texts are, of one unit; None where one is none, or where units differ."""
-    found = [number_in(text) for text in texts]
-    return None if None in found or len({unit for _, unit in found}) > 1 else [number for number, _ in found]
-
-
-def counted(title: str) -> str:
-    """What the numbers below a header are: one of `WORDS`, or "label" where more of them is nothing."""
-    named = {"rank": _RANK, "label": _LABEL, "time": _TIME}
-    return next((kind for kind, pattern in named.items() if pattern.search(title)), "amount")
-
-
-def sums_up(text: str) -> bool:
-    """Whether a row that begins with this text sums others up."""
-    return _TOTAL.match(text) is not None
 
 
 def reasoned(
@@ -176,7 +139,7 @@ class _Page:
 
     def counts(self, column: int) -> str:
         """What the numbers of a column are: one of `WORDS`, or "label" where more of them is nothing."""
-        return counted(self.task.header[column])
+        return counted(self.task.header[column], [self.text(row, column) for row in self.entries])
 
     @cached_property
     def amounts(self) -> list[int]:
@@ -362,8 +325,8 @@ def _count(page: _Page) -> Reasoned | None:
     if not 1 < len(rows) < len(page.rows) or within > len(rows) or len({page.text(row, key) for row in rows}) > 1:
         return None
     question = page.random.choice(COUNT).format(k=page.task.header[key], y=value)
-    counted = [(row, key) for row in rows]
-    return Reasoned(question, counted[0], frozenset([(-1, key), *counted]), frozenset(counted), len(rows))
+    cells = [(row, key) for row in rows]
+    return Reasoned(question, cells[0], frozenset([(-1, key), *cells]), frozenset(cells), len(rows))
 
 
 _KINDS: tuple[Callable[[_Page], Reasoned | None], ...] = (

@@ -19,8 +19,9 @@ from training.data.examples import Box, Example, Examples
 from training.data.table_archive import Archive, Asked, Table, read_archive
 from training.data.table_comparing import evidence_of, stems
 from training.data.table_lookups import Find, Lookup, finds, further_lookups, lookup_task, words_of
+from training.data.table_numbers import counted, number_in, running
 from training.data.table_page import Plan, TableCell, Task, draw, plan
-from training.data.table_reasoning import number_in, reasoned
+from training.data.table_reasoning import reasoned
 from training.data.table_style import TableStyle, covers, pick_style, vary
 from training.world.canvas import CELL
 from training.world.fonts import FURTHER_FONTS, HELD_OUT_FONTS, TRAIN_FONTS
@@ -30,7 +31,11 @@ from training.world.wordings import find_question, lookup_question, spoken
 HUMAN, LOOKUP, FIND, REASON = "table_human", "table_lookup", "table_find", "table_reason"  # families
 ASKED = ("human", "lookup", "both")
 _RECKONS = re.compile(
-    r"\bhow (?:many|much|long|old|far)\b|\b(?:number of|difference|total|combined|average|sum)\b", re.IGNORECASE
+    r"\bhow (?:many|much|long|old|far)\b|\b(?:number of|difference|total|combined|average|sum|consecutive|streak)\b",
+    re.IGNORECASE,
+)
+_COUNTS = re.compile(
+    r"\bhow (?:many|much|long)\b|\b(?:number of|amount of|difference|consecutive|streak)\b", re.IGNORECASE
 )
 
 
@@ -109,10 +114,14 @@ def context_of(task: Task, question: str, drawn: Collection[TableCell]) -> set[T
 
 
 def _by_chance(table: Table, question: str, answer: TableCell) -> bool:
-    """Whether the question asks for a number that is counted or reckoned, and the cell stands in a column that it does not name: it
-    holds that number by chance."""
-    reckoned = _RECKONS.search(question) and number_in(table.rows[answer[0]][answer[1]]) is not None
-    return bool(reckoned) and not stems(table.header[answer[1]]) & stems(question)
+    """Whether the question asks for a number that is counted or reckoned, and the cell holds that number by chance: its column is
+    one that the question does not name, or numbers its rows."""
+    texts = [row[answer[1]] for row in table.rows]
+    if not _RECKONS.search(question) or number_in(texts[answer[0]]) is None:
+        return False
+    title = table.header[answer[1]]
+    numbers_rows = running(texts) or counted(title) == "rank"
+    return not stems(title) & stems(question) or (numbers_rows and _COUNTS.search(question) is not None)
 
 
 def human_task(table: Table, asked: Asked) -> Task | None:
