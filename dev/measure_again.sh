@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Asks anew every table of answers and evidence that the bundled allocator stands in, as README.md and docs/results.md give the
 # commands, into runs/: after its weights, its choice or what it reads of questions have changed. Other methods' answers of
-# results/world.jsonl are taken as they are, so base and baselines must not have changed.
+# results/world.jsonl are taken as they are but those of query_blind, which has the bundled dials; so base and baselines must not
+# have changed.
 #
 #     OMP_NUM_THREADS=1 dev/measure_again.sh QUEUE TABLES      # QUEUE: world, stages, pages or long; TABLES as PATH in docs/results.md
 #
@@ -23,7 +24,7 @@ ranks() { $python -m dev.ranks "$@" bundled; }
 
 world() {
     local methods="$1" budgets=0.05,0.1,0.25,0.5,full
-    ask world_ours "$W" --limit 300 --budgets $budgets --methods arrcoc,two_stage,auto_stage,foveated
+    ask world_ours "$W" --limit 300 --budgets $budgets --methods arrcoc,two_stage,auto_stage,foveated,query_blind
     $python - "$methods" <<'JOIN'
 import json, sys
 from pathlib import Path
