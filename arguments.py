@@ -13,6 +13,7 @@ _LATE = (
 )
 _OF_TEMPLATES = ("thinking_budget", "reasoning_budget")  # no misspelt dials
 _TENSORS = ("input_ids", "attention_mask", "pixel_values", "image_grid_thw", "query_input_ids", "query_attention_mask")
+_PICTURE_KEYS = ("image", "url", "path", "base64")  # where transformers looks in a part of type image
 _GROUPS = ("text_kwargs", "images_kwargs", "videos_kwargs", "common_kwargs")
 
 
@@ -61,6 +62,41 @@ def refuse_unread(kwargs: dict, processor_kwargs: dict):
                 "images=...), or tokenize=True"
             )
     refuse_misspelt_dials([*kwargs, *processor_kwargs])
+
+
+def check_parts(conversation, collected: bool):
+    """Raises ValueError where a part of a chat has a form in which its text or picture would not be found.
+
+    Args:
+        conversation: messages, or a list of such lists; what is neither is left to transformers.
+        collected: whether pictures are taken from the chat; otherwise its parts only hold their places.
+    """
+    chats = conversation if isinstance(conversation, list | tuple) else []
+    for chat in chats if chats and isinstance(chats[0], list | tuple) else [chats]:
+        for turn, message in enumerate(chat):
+            content = message.get("content") if isinstance(message, Mapping) else None
+            for number, part in enumerate(content if isinstance(content, list | tuple) else []):
+                if fault := _fault_of(part, collected):
+                    raise ValueError(
+                        f'content[{number}] of message {turn} {fault}; write {{"type": "image", "image": ...}} or '
+                        '{"type": "text", "text": ...}'
+                    )
+
+
+def _fault_of(part, collected: bool) -> str | None:
+    if isinstance(part, str):
+        return None
+    if not isinstance(part, Mapping):
+        return f"is a {type(part).__name__}, no part of a chat"
+    given = {name for name, value in part.items() if value is not None}  # Arrow gives every part all fields
+    kind = part.get("type")
+    if kind == "text" and not isinstance(part.get("text"), str):
+        return "is of type 'text' and has no text"
+    if kind == "image" and collected and not given & {*_PICTURE_KEYS}:
+        return f"is of type 'image' and has no picture under {', '.join(_PICTURE_KEYS[:-1])} or {_PICTURE_KEYS[-1]}"
+    if kind not in ("image", "image_url", "text", "video", None) and given & {"image", "image_url"}:
+        return f"is of type {kind!r} and has a picture"
+    return None
 
 
 def refuse_packed(inputs):

@@ -2,8 +2,11 @@
 
 import numpy as np
 from PIL import Image, ImageDraw
+from transformers.utils import logging
 
 from .picture import to_rgb
+
+logger = logging.get_logger(__name__)
 
 HEAT_OPACITY = 0.45
 # Control points of the heatmap from low to high relevance, RGB.
@@ -25,7 +28,8 @@ def draw_overlay(allocation, image: Image.Image) -> Image.Image:
 
     Args:
         allocation: `Allocation` of that image.
-        image: PIL image of any size and mode; cells fall where they do in the resized image that the model saw.
+        image: PIL image of any size and mode; cells fall where they do in the resized image that the model saw. One of another
+            shape by more than a cell is drawn with a warning: it may be another picture.
 
     Returns:
         RGB image of the same size, upright by its EXIF tag as the model saw it.
@@ -37,6 +41,14 @@ def draw_overlay(allocation, image: Image.Image) -> Image.Image:
         raise TypeError(f"overlay needs the PIL image that was allocated, got {type(image).__name__}; open it with PIL")
     picture = to_rgb(image, "the image")
     _, height, width = allocation.grid
+    if (
+        abs(picture.width / picture.height * height - width) > 1.5
+        and abs(picture.height / picture.width * width - height) > 1.5
+    ):
+        logger.warning(
+            f"the image is {picture.width} x {picture.height} pixels, and the allocation is of {width} x {height} cells; is it "
+            "that of another image?"
+        )
     heat = Image.fromarray(heatmap(allocation.relevance[0].float().cpu().numpy()))
     # Nearest, so that a cell's colour ends exactly where the cell ends.
     picture = Image.blend(picture, heat.resize(picture.size, Image.Resampling.NEAREST), HEAT_OPACITY)

@@ -213,16 +213,21 @@ def upright(image: Image.Image, name: str) -> Image.Image:
 
 def _stock_rgb(image: Image.Image) -> Image.Image:
     from transformers.image_transforms import convert_to_rgb  # nothing else here needs more than PIL and torch
-    from transformers.utils import logging
 
     if "return_numpy" not in inspect.signature(convert_to_rgb).parameters:  # before 5.21
         if "A" in image.getbands() or "transparency" in image.info:
-            logging.get_logger(__name__).warning_once(
+            _warn_once(
                 "a picture is transparent in parts, and below transformers 5.21 those show whatever colour hides there, mostly "
                 "black: lay it on a page first, or run: pip install 'transformers>=5.21,<6'"
             )
         return convert_to_rgb(image)
     return Image.fromarray(convert_to_rgb(image, return_numpy=True))
+
+
+def _warn_once(message: str):
+    from transformers.utils import logging
+
+    logging.get_logger(__name__).warning_once(message)
 
 
 def _from_deep(image: Image.Image, name: str) -> Image.Image:
@@ -299,6 +304,10 @@ def to_pil(array, data_format: str | None = None) -> Image.Image:
         array = array.float() if array.dtype == torch.bfloat16 else array  # numpy has none
     values = np.asarray(array)
     if np.issubdtype(values.dtype, np.integer) and values.size and values.min() >= 0 and values.max() <= 255:
+        if values.min() == 0 and values.max() == 1:
+            _warn_once(
+                "an image array holds 0 and 1 alone, which are all but black; if it is a mask, pass it times 255"
+            )
         values = values.astype(np.uint8)
     if values.dtype != np.uint8 and not np.issubdtype(values.dtype, np.floating):
         raise ValueError(f"an image array has dtype {values.dtype}; pass uint8 with values 0 to 255, or a PIL image")

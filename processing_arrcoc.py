@@ -18,6 +18,7 @@ from transformers.video_processing_utils import BaseVideoProcessor
 
 from .arguments import (
     check_nesting,
+    check_parts,
     check_texts,
     given,
     is_empty,
@@ -245,7 +246,9 @@ class ARRCOCProcessor(Qwen3VLProcessor):
                     "alone"
                 )
         signature = inspect.signature(super().apply_chat_template)
-        if not signature.bind(conversation, *args, **kwargs).arguments.get("tokenize"):  # which it does not by default
+        tokenize = signature.bind(conversation, *args, **kwargs).arguments.get("tokenize")  # not by default
+        check_parts(conversation, collected=bool(tokenize))
+        if not tokenize:
             refuse_unread(kwargs, nested)
         # Before 5.22, transformers forgets processor_kwargs, a budget among them, beside one that is passed flat: so all are.
         forgetful = nested and not hasattr(super(), "_prepare_processor_kwargs")

@@ -64,6 +64,8 @@ _SPECIAL = re.compile(r"(?:<\|[a-z0-9_]+\|>)+")
 _NUMBERED = re.compile(r"(?:Picture|Video|Image|Photo|Page|Figure) \d+:\s*(?=<\|vision_start\|>)")
 _COLON = re.compile(r":\s+")
 _LEADS = 8  # at most, before a question: each is looked for in all that is left
+_SYSTEM = ("system", "developer")
+_NO_USERS = (*_SYSTEM, "assistant", "model", "bot", "gpt", "tool", "function", "observation", "ipython")
 _TOOL = "<tool_response>"  # how Qwen3-VL's template begins what a tool gave back
 # What `apply_chat_template(sanitize_control_tokens=True)` puts around control tokens that a user typed.
 _MARKED = re.compile("\U000f0000[^\U000f0000\U000f0001\n]*\U000f0001")
@@ -89,8 +91,10 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
         turns = [(found, _plain(found[2])) for found in _TURN.finditer(prompt)]
         # what a tool gave back stands in a user's turn too, and asks nothing; nor does a picture alone
         asking = [(found, body) for found, body in turns if body and not body.startswith(_TOOL)]
-        by_user = [(found, body) for found, body in asking if found[1] == "user"]
-        last = _of_system([body for found, body in asking if found[1] == "system"]) if turns else _plain(prompt)
+        # where no turn is called a user's, who is neither system nor answers is one: "human", or a slip
+        users = {found[1] for found, _ in asking} & {"user"} or {found[1] for found, _ in asking} - {*_NO_USERS}
+        by_user = [(found, body) for found, body in asking if found[1] in users]
+        last = _of_system([body for found, body in asking if found[1] in _SYSTEM]) if turns else _plain(prompt)
         last = _of_user([body for _, body in by_user], last) if by_user else last
         for image in re.finditer(re.escape(image_token), prompt):
             own = [body for found, body in asking if found.start() <= image.start() < found.end()]

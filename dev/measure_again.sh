@@ -25,14 +25,15 @@ ranks() { $python -m dev.ranks "$@" bundled; }
 world() {
     local methods="$1" budgets=0.05,0.1,0.25,0.5,full
     ask world_ours "$W" --limit 300 --budgets $budgets --methods arrcoc,two_stage,auto_stage,foveated,query_blind
-    $python - "$methods" <<'JOIN'
+    $python - "$methods" "${BASELINES:-checkpoints/baselines}" <<'JOIN'
 import json, sys
 from pathlib import Path
+from evaluation.loading import weights_fingerprint
 ours, theirs = (Path(name).read_text().splitlines() for name in ("runs/world_ours.jsonl", "results/world.jsonl"))
 new, old = (json.loads(lines[0])["header"] for lines in (ours, theirs))
-own, new["baseline_weights"] = new["methods"], old["baseline_weights"]
-new["methods"] = sys.argv[1].split(",")
-same = ("data_content", "processor", "torch", "transformers", "seed", "limit", "dtype", "max_new_tokens")
+own, new["methods"] = new["methods"], sys.argv[1].split(",")
+new["baseline_weights"] = weights_fingerprint(Path(sys.argv[2]), new["methods"])
+same = ("baseline_weights", "data_content", "processor", "torch", "transformers", "seed", "limit", "dtype", "max_new_tokens")
 changed = [name for name in same if new[name] != old[name]]
 assert not changed, f"the other methods have to be asked anew, too: {changed}"
 kept = [line for line in theirs[1:] if json.loads(line).get("method") not in (*own, "full")]

@@ -31,7 +31,7 @@ class Source:
     """What a folder is staged from.
 
     Attributes:
-        checkpoint: folder or Hub id of an ARR-COC or of a stock Qwen3-VL checkpoint; its dtypes are kept.
+        checkpoint: folder or Hub id of an ARR-COC or of a stock Qwen3-VL checkpoint; in the dtype that its config names.
         revision: branch, tag or commit of a Hub id.
         allocator: file that `training.train_allocator` wrote on this checkpoint.
         base_model: Hub id that the card, and an allocator alone, names as base; the checkpoint itself if that is a Hub id.
@@ -97,7 +97,7 @@ def stage(checkpoint: str | Path, out: str | Path) -> Path:
     """A folder that the Hub loader reads: weights, configs with `auto_map`, tokenizer, code files and README.md.
 
     Args:
-        checkpoint: folder or Hub id of an ARR-COC or of a stock Qwen3-VL checkpoint; its dtypes are kept.
+        checkpoint: folder or Hub id of an ARR-COC or of a stock Qwen3-VL checkpoint; in the dtype that its config names.
         out: folder to write, new or empty. On an error nothing is left in it.
 
     Raises:

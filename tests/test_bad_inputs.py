@@ -326,6 +326,17 @@ def test_a_lab_picture_of_another_size_keeps_its_colours(processor):
     assert seen.float().mean() < 200
 
 
+@pytest.mark.parametrize(("values", "told"), [((0, 1), True), ((0, 255), False), ((1, 1), False), ((0, 0), False)])
+def test_a_mask_of_0_and_1_is_told(processor, values, told, caplog, monkeypatch):
+    """As a picture of 0 to 255 it is all but black."""
+    monkeypatch.setattr(logging.getLogger("arrcoc.picture"), "handlers", [caplog.handler])
+    warning_once.cache_clear()  # another test may have been told
+    mask = np.full((32, 32, 3), values[0], np.uint8)
+    mask[:8] = values[1]
+    call(processor, mask)
+    assert ("if it is a mask, pass it times 255" in caplog.text) is told
+
+
 def test_a_closed_picture_is_refused(processor, page, tmp_path):
     page().save(tmp_path / "page.png")
     picture = Image.open(tmp_path / "page.png")

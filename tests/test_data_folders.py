@@ -190,6 +190,7 @@ BAD = {
         _without("evidence", BBox=[[1, 2, 3, 4]]),
         "'BBox' seems to be 'evidence'; rename it, with boxes as [left, top, right, bottom] in pixels",
     ),
+    "boxes of labels": (_without(label_boxes=[[1, 2, 3, 4]]), "'label_boxes' seems to be 'context'"),
     "letter left out": (_without(contxt=[[1, 2, 3, 4]]), "'contxt' seems to be 'context'"),
     "letters turned": (_without("question", quesiton="x"), "no 'question'; rename 'quesiton' to it"),
     "repeated column": (b'{"question": "x", "question": "y"}', "'question' stands twice in one object; keep one"),
@@ -315,7 +316,7 @@ def test_a_record_that_is_left_out_makes_no_duplicate_of_a_good_one(tmp_path, li
     assert "metadata.jsonl:2: " not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["bboxes", "evidence_boxes", "answer_bbox", "bounding_box"])
+@pytest.mark.parametrize("name", ["bboxes", "evidence_boxes", "answer_bbox", "bounding_box", "regions", "Location"])
 def test_likely_names_of_the_evidence_are_told(tmp_path, name):
     row = _without("evidence")
     with pytest.raises(DataError, match=f"'{name}' seems to be 'evidence'; rename it"):
@@ -338,6 +339,10 @@ def test_one_report_names_every_kind_and_counts_the_rest(tmp_path):
 def test_folders_without_usable_metadata_are_refused(tmp_path):
     with pytest.raises(DataError, match="is not a folder"):
         load_imagefolder(tmp_path / "nowhere")
+    (tmp_path / "page.png").touch()
+    with pytest.raises(DataError, match=f"is a file; pass the folder that it is in, '{re.escape(str(tmp_path))}'"):
+        load_examples(str(tmp_path / "page.png"))
+    (tmp_path / "page.png").unlink()
     (tmp_path / "meta.jsonl").write_text("")
     (tmp_path / "OTHER.CSV").write_text("")
     with pytest.raises(DataError, match=r"has no metadata\.jsonl or metadata\.csv; there is OTHER\.CSV, meta\.jsonl"):
@@ -357,6 +362,11 @@ def test_folders_without_usable_metadata_are_refused(tmp_path):
     ("changes", "says"),
     [
         ({"question": "what is <|image_pad|>?"}, "stands for a picture"),
+        (
+            {"question": "<image>\nwhat is it?"},
+            "question holds <image>, which this model reads as letters; take it out",
+        ),
+        ({"question": "what is in <image_2>?"}, "question holds <image_2>"),
         ({"question": "what is it?<|im_end|>"}, "question holds <|im_end|>, which ends a turn"),
         ({"answers": "<|im_start|>user"}, "answers holds <|im_start|>, which begins a turn"),
         ({"answers": ["5 <|endoftext|>"]}, "answers holds <|endoftext|>, which is written as the prompt's own tokens"),

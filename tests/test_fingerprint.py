@@ -75,6 +75,8 @@ def test_a_float16_copy_takes_the_allocator_of_its_base(model, tmp_path):
     for names in (("new", "old"), ("old", "new")):
         mean = average([tmp_path / f"{name}.safetensors" for name in names], tmp_path / "mean.safetensors")
         load_allocator(model, mean)
+    with pytest.raises(ValueError, match="is one of the files that are read and would be lost"):
+        average([tmp_path / "new.safetensors", mean], mean)
     weight = model.get_input_embeddings().weight
     weight[1] += 1
     with pytest.raises(ValueError, match="was trained on base"):

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from arrcoc.allocation import Allocation
-from arrcoc.overlay import FINE_OUTLINE, HEAT_COLOURS, HEAT_OPACITY, POOLED_OUTLINE, heatmap
+from arrcoc.overlay import FINE_OUTLINE, HEAT_COLOURS, HEAT_OPACITY, POOLED_OUTLINE, heatmap, logger
 
 
 def allocation(cell_token, level, relevance=None) -> Allocation:
@@ -63,6 +63,15 @@ def test_neighbouring_fine_cells_each_have_their_outline():
     drawn = allocation([[0, 1]], [0, 0]).overlay(Image.new("RGB", (20, 10), "white"))
     expected = border(10, 20, 0, 0, 9, 9) | border(10, 20, 0, 10, 9, 19)
     assert np.array_equal(outlined(drawn, FINE_OUTLINE), expected)
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [((30, 20), False), ((31, 20), False), ((300, 201), False), ((20, 30), True)]
+)
+def test_an_image_of_another_shape_is_told(size, told, caplog, monkeypatch):
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    allocation([[-1, -1, -1], [-1, -1, 0]], [0]).overlay(Image.new("RGB", size))
+    assert ("is it that of another image?" in caplog.text) is told
 
 
 def test_outline_grows_with_the_image():

@@ -218,6 +218,16 @@ def test_long_question_widens_by_a_multiple(processor, page):
             ["who second?"] * 2,
             ["who first?", "who second?"],
         ),
+        # A user under another name, where none has that one.
+        (turn("human", IMAGE + "how much?") + turn("gpt", "5"), 1, ["how much?"], ["how much?"]),
+        (turn("usr", IMAGE + "how much?") + turn("assistant", "5?"), 1, ["how much?"], ["how much?"]),
+        (
+            turn("developer", "What is the total?") + turn("user", IMAGE),
+            1,
+            ["What is the total?"],
+            ["What is the total?"],
+        ),
+        (turn("user", IMAGE + "how much?") + turn("context", "It is late."), 1, ["how much?"], ["how much?"]),
         # How the template numbers pictures, with add_vision_id.
         (turn("user", f"Picture 1: {IMAGE}Picture 2: {IMAGE}which?"), 2, ["which?"] * 2, ["which?"] * 2),
     ],
@@ -893,6 +903,37 @@ def test_what_a_template_that_makes_text_alone_does_not_read_is_refused(processo
             processor.apply_chat_template(chat(page()), **told)
     text = processor.apply_chat_template(chat(page()), None, add_generation_prompt=True, add_vision_id=True)
     assert ("Picture 1" in text, text.count("<|image_pad|>")) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (lambda page: page, "is a Image, no part of a chat"),
+        (lambda page: 5, "is a int, no part of a chat"),
+        (lambda page: {"type": "img", "image": page}, "is of type 'img' and has a picture"),
+        (lambda page: {"type": "input_image", "image_url": "page.png"}, "is of type 'input_image' and has a picture"),
+        (
+            lambda page: {"type": "image", "img": page},
+            "is of type 'image' and has no picture under image, url, path or base64",
+        ),
+        (
+            lambda page: {"type": "image", "image": None},
+            "is of type 'image' and has no picture under image, url, path or base64",
+        ),
+        (lambda page: {"type": "text", "text": None}, "is of type 'text' and has no text"),
+        (lambda page: {"type": "text", "content": "how much?"}, "is of type 'text' and has no text"),
+    ],
+)
+def test_a_part_of_a_chat_that_would_not_be_found_is_refused(processor, page, part, told):
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ["how much?", part(page())]}]
+    for chats in (chat, [chat]):
+        with pytest.raises(ValueError, match=re.escape(f"content[1] of message 1 {told}; write ")):
+            processor.apply_chat_template(chats, tokenize=True, return_dict=True)
+
+
+def test_a_template_that_makes_text_alone_needs_no_picture(processor):
+    parts = [{"type": "image"}, {"type": "text", "text": "how much?", "image": None}]
+    assert "<|image_pad|>" in processor.apply_chat_template([{"role": "user", "content": parts}])
 
 
 def test_blank_lines_cost_no_time(processor):

@@ -326,6 +326,9 @@ def test_a_finished_run_is_not_trained_further(train, tmp_path, monkeypatch, cap
     assert metrics(tmp_path) == logged
     train_allocator.main(["--out", str(tmp_path), "--resume", "--steps", "3"])  # more steps are another matter
     assert metrics(tmp_path)[-1]["step"] == 3
+    assert "note:" not in capsys.readouterr().err
+    train_allocator.main(["--out", str(tmp_path), "--resume", "--steps", "1"])
+    assert f"note: {tmp_path} has done 3 steps; --steps 1 trains no further" in capsys.readouterr().err
 
 
 def test_a_run_is_not_resumed_as_another(train, base, new_model, tmp_path, capsys, monkeypatch):

@@ -19,9 +19,11 @@ def average(paths: list[Path], out: Path, stage_1: Path | None = None) -> Path:
     has one.
 
     Raises:
-        ValueError: a file is missing or damaged, or of another base, other dials or another form than the first.
+        ValueError: a file is missing or damaged, or of another base, other dials or another form than the first, or `out` is one.
         OSError: see `write_tensors`.
     """
+    if any(out.resolve() == path.resolve() for path in [*paths, *([stage_1] if stage_1 else [])]):
+        raise ValueError(f"{out} is one of the files that are read and would be lost; pass another --out")
     read = [(path, *read_tensors(path)) for path in [*paths, *([stage_1] if stage_1 else [])]]
     every = [item for _, tensors, _ in read[::-1] for item in tensors.items()]
     later = {name: torch.zeros_like(tensor) for name, tensor in every if name.startswith(COARSE_MARK)}

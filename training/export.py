@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from transformers import Qwen3VLForConditionalGeneration
 
 from arrcoc import ARRCOCQwen3VLForConditionalGeneration
+from evaluation.loading import first_line
 from training import base_model
 from training.allocator import load_allocator
 from training.base_model import HEADS
@@ -79,7 +80,9 @@ def export_stock(checkpoint: Path, out: Path) -> None:
     try:
         base_model.export(model, out)
     except RuntimeError as error:  # torch's, where shapes differ
-        raise ValueError(f"{checkpoint} is not of the geometry of training/base_model.py ({error})") from error
+        raise ValueError(
+            f"{checkpoint} is not of the geometry of training/base_model.py ({first_line(error)})"
+        ) from error
     if (checkpoint / HEADS).exists():
         shutil.copyfile(checkpoint / HEADS, out / HEADS)
 

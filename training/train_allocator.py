@@ -154,7 +154,7 @@ def finish(trainer: AllocatorTrainer, processor, options: argparse.Namespace) ->
 
 
 def _in_own_dtype(model, folder: str) -> None:
-    """Gives the base of `model` the dtype that `folder` holds it in; training may have read it in another. The allocator stays."""
+    """Gives the base of `model` the dtype that the config in `folder` names; training may have another. The allocator stays."""
     dtype = ARRCOCQwen3VLConfig.from_pretrained(folder).dtype
     for name, parameter in model.named_parameters():
         if dtype is not None and parameter.is_floating_point() and ".arrcoc." not in name:
@@ -165,6 +165,8 @@ def _checkpoint(options: argparse.Namespace) -> str | None:
     last = get_last_checkpoint(str(options.out)) if options.out.is_dir() else None
     if options.resume and last is None:
         raise SystemExit(f"{options.out} has no checkpoint, nothing to resume; start without --resume")
+    if options.resume and (done := int(last.rpartition("-")[2])) > options.steps:
+        print(f"note: {options.out} has done {done} steps; --steps {options.steps} trains no further", file=sys.stderr)
     if not options.resume and last is not None:
         raise SystemExit(f"{options.out} holds checkpoints of an earlier run; pass --resume, or another --out")
     if (options.out / STATE).exists():

@@ -21,6 +21,7 @@ LISTED = 5  # problems of one kind that a report spells out
 REQUIRED = ("question", "answers")
 OPTIONAL = ("evidence", "context", "family")
 _MARK = re.compile(r"<\|[a-z0-9_]+\|>")  # how the tokenizer writes tokens that no text should hold
+_PLACES = re.compile(r"<(?:image|video|img)(?:[_ ]?\d+)?>")  # where other models' data say that a picture stands
 _MARKS = {  # those of Qwen-VL's prompts
     "<|image_pad|>": "stands for a picture",
     "<|video_pad|>": "stands for a video",
@@ -42,8 +43,10 @@ _OTHER_NAMES = {
     "answers": ("answer", "label", "target", "response"),
     "evidence": (  # often left, top, width, height
         "bbox", "bboxes", "box", "boxes", "answer_bbox", "answer_bboxes", "answer_box", "answer_boxes", "bounding_box",
-        "bounding_boxes", "evidence_box", "evidence_boxes", "evidence_bbox", "evidence_bboxes",
+        "bounding_boxes", "evidence_box", "evidence_boxes", "evidence_bbox", "evidence_bboxes", "region", "regions", "location",
+        "locations",
     ),
+    "context": ("context_box", "context_boxes", "context_bbox", "context_bboxes", "label_box", "label_boxes", "label_bboxes"),
 }  # fmt: skip
 
 
@@ -167,6 +170,9 @@ def check_record(record: Mapping, place: str, problems: Problems) -> dict | None
         problems.add(place, "empty question", "question has no text")
     else:
         _check_text("question", question, place, problems)
+        for mark in dict.fromkeys(_PLACES.findall(question)):
+            told = f"question holds {mark}, which this model reads as letters; take it out, the picture stands before the question"
+            problems.add(place, "bad text", told)
     if isinstance(family, str):
         _check_text("family", family, place, problems)
     elif family is not None:

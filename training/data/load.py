@@ -81,6 +81,8 @@ def load_examples(
         return load_imagefolder(spec, split, seed, limit, skip_bad)
     if (drawn := world_spec(spec)) is not None:
         return _world(drawn, split, seed, limit)
+    if Path(spec).is_file():
+        raise DataError(f"{str(spec)!r} is a file; pass the folder that it is in, {str(Path(spec).parent)!r}")
     if kind not in _KINDS[1:]:
         raise DataError(f"there is no folder {str(spec)!r}{_meant(kind)}. The data can be:\n{ALLOWED}")
     place, options = _options(rest)
