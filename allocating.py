@@ -82,7 +82,8 @@ class AllocatingMixin:
             TypeError: an argument is not one of the model's.
         """
         self._refuse_unknown(others)
-        refuse_lists({"pixel_values": pixel_values, "image_grid_thw": image_grid_thw})
+        named = {"query_input_ids": query_input_ids, "query_attention_mask": query_attention_mask}
+        refuse_lists({"pixel_values": pixel_values, "image_grid_thw": image_grid_thw, **named})
         if pixel_values is None and encoded_images is None:
             if image_grid_thw is None:
                 return []

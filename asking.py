@@ -84,6 +84,12 @@ def ask(
     mode = check_allocation_mode(config.allocation_mode if allocation_mode is None else allocation_mode)
     questions = split_questions(query_input_ids, query_attention_mask, device)
     asked = Asked(grids, counts, texture_images, questions, ratio, mode)
+    for number, (frames, height, width) in enumerate(grids):
+        if frames != 1 and not asked.is_full(number):
+            raise ValueError(
+                f"image_grid_thw has {frames} x {height} x {width} cells for image {number}, wanted one frame; what has several "
+                "is a video, all of whose tokens are kept"
+            )
     if not asked.all_full and (conflict := pooling_conflict(config.coarse_share, ratio, mode)):
         raise ValueError(conflict)
     return asked
@@ -131,11 +137,16 @@ def check_images(images: int, texture_images, query_input_ids, query_attention_m
     Raises:
         ValueError: naming the input, what came and what was wanted.
     """
-    for name, value in (
-        ("texture_images", texture_images),
-        ("query_input_ids", query_input_ids),
-        ("query_attention_mask", query_attention_mask),
+    for name, value, form in (
+        ("texture_images", texture_images, "(images, 3, height, width)"),
+        ("query_input_ids", query_input_ids, "(images, length)"),
+        ("query_attention_mask", query_attention_mask, "(images, length)"),
     ):
+        if value is not None and value.ndim != form.count(",") + 1:
+            raise ValueError(
+                f"{name} is {tuple(value.shape)}, wanted {form}; where a collator stacked the rows of several prompts, "
+                "concatenate them"
+            )
         if value is not None and len(value) != images:
             raise ValueError(
                 f"{name} holds {len(value)} images, but image_grid_thw lists {images}; pass all that one call of the processor "

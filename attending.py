@@ -12,7 +12,7 @@ from .allocation import Allocation
 # Scores are compared on this grid. Two cells that are equal in exact arithmetic stay equal on every device and in every
 # batch, and raster order decides between them.
 SCORE_STEP = 1e-4
-# Cells compared with each other for similarity, for each token of the budget. Cells that rank lower are never reached.
+# Cells compared with each other for similarity, for each token of the budget. Cells that rank lower stay below them.
 CANDIDATES_PER_TOKEN = 4
 
 
@@ -39,22 +39,27 @@ def suppress_similar(relevance: torch.Tensor, features: torch.Tensor, strength: 
         relevance: (N,) float32; a cell loses of what it has more than the lowest one: only differences between cells count.
         features: (N, C); their cosine similarity after the image's mean is taken off, clamped to [0, 1], is used.
         strength: scalar tensor in [0, 1]. The result is differentiable in it and in `relevance`.
-        budget: tokens to choose; only `CANDIDATES_PER_TOKEN` times as many cells are compared.
+        budget: tokens to choose; only `CANDIDATES_PER_TOKEN` times as many cells are compared, the others stay below them.
 
     Returns:
         (N,) float32.
     """
-    order = rank(relevance)[: CANDIDATES_PER_TOKEN * budget]
+    ranked = rank(relevance)
+    order, rest = ranked[: CANDIDATES_PER_TOKEN * budget], ranked[CANDIDATES_PER_TOKEN * budget :]
     directions = features.detach().float()
     directions = F.normalize((directions - directions.mean(0))[order], dim=-1)
     similarity = (directions @ directions.T).tril(-1).clamp(0, 1)  # row: the cell, columns: those above it
     nearest = (similarity.amax(-1) / SCORE_STEP).round() * SCORE_STEP
     suppression = torch.zeros_like(relevance).index_copy(0, order, nearest)
-    return relevance - strength * suppression * (relevance - relevance.detach().amin())
+    left = relevance - strength * suppression * (relevance - relevance.detach().amin())
+    if len(rest):  # they move down together, so that none passes one that was compared
+        left = left.index_add(0, rest, (left[order].amin() - left[rest[0]]).clamp_max(0).expand(len(rest)))
+    return left
 
 
 def cover(scores: torch.Tensor, grid: tuple[int, int, int], count: int, order: torch.Tensor) -> torch.Tensor:
-    """(N,) bool, the best cell in each block of an even partition of the grid into at most `count` blocks.
+    """(N,) bool, the best cell in each block of an even partition of the grid into at most `count` blocks, as many in every row of
+    blocks: on high and narrow grids they may be a third less.
 
     Args:
         scores: (N,) scores of the cells in raster order; -inf for a cell that can't be chosen.
@@ -85,7 +90,7 @@ def choose_cells(
     Args:
         scores: (N,) scores in raster order.
         coverage_floor: share of `count` that is spread evenly over the grid.
-        everywhere: scalar bool, whether all of `count` is; `None` for no.
+        everywhere: scalar bool, whether all of `count` is, as far as `cover` has blocks; `None` for no.
     """
     order = rank(scores)
     spread = cover(scores, grid, int(coverage_floor * count), order)

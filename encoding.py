@@ -191,7 +191,8 @@ def coarse_view(
     # the cell whose middle lies at, or just above and left of, the middle of what a coarse token covers
     row, column = ((2 * row + 1) * height - rows) // (2 * rows), ((2 * column + 1) * width - columns) // (2 * columns)
     places = torch.cartesian_prod(up_to(1), row, column)
-    of_row, of_column = up_to(height) * rows // height, up_to(width) * columns // width
+    of_row = (2 * up_to(height) + 1) * rows // (2 * height)  # in which a cell's middle lies
+    of_column = (2 * up_to(width) + 1) * columns // (2 * width)
     return CoarseView(
         factor=factor,
         pixel_values=small.reshape(rows * columns * merge**2, -1).to(pixel_values.dtype),

@@ -25,7 +25,7 @@ from .caching import (
     pictures_of,
     prompt_end,
 )
-from .configuration_arrcoc import check_spending, refuse_misspelt_arguments
+from .configuration_arrcoc import check_spending, model_dials, refuse_misspelt_arguments
 from .encoded import check_encoded
 from .placement import (
     cells_of,
@@ -270,10 +270,10 @@ def check_ids(inputs):
 
 def refuse_dials(generation_config):
     """Raises TypeError where a `generation_config` has what it does not hold: it would count for nothing."""
-    for name in vars(generation_config).keys() & {"token_budget", "encode_ratio", "allocation_mode"}:
+    for name in sorted(vars(generation_config).keys() & {"token_budget", *model_dials()}):
         raise TypeError(
             f"generation_config.{name} counts for nothing; pass token_budget to the processor, and encode_ratio or "
-            "allocation_mode to generate(), or set them on model.config"
+            "allocation_mode to generate(), or set them, and other dials, on model.config"
         )
 
 

@@ -51,10 +51,17 @@ def merged_grids(image_grid_thw: torch.Tensor, merge_size: int) -> list[tuple[in
     """(t, h, w) of each image in merged cells.
 
     Raises:
-        ValueError: `image_grid_thw` is not (images, 3).
+        ValueError: `image_grid_thw` is not (images, 3), or has part of a cell.
     """
     _check_shape(image_grid_thw)
-    return [(t, h // merge_size, w // merge_size) for t, h, w in image_grid_thw.tolist()]
+    grids = image_grid_thw.tolist()
+    for number, (t, h, w) in enumerate(grids):
+        if min(t, h, w) < 1 or h % merge_size or w % merge_size:
+            raise ValueError(
+                f"image_grid_thw has {[t, h, w]} for image {number}; wanted t, h and w in patches, h and w multiples of "
+                f"{merge_size}: pass it as the processor returns it"
+            )
+    return [(t, h // merge_size, w // merge_size) for t, h, w in grids]
 
 
 def _check_shape(image_grid_thw: torch.Tensor):
@@ -201,12 +208,15 @@ def _as_counts(image_token_counts) -> list[int] | None:
     if image_token_counts is None:
         return None
     try:
-        return torch.as_tensor(image_token_counts).flatten().tolist()
-    except (TypeError, ValueError, RuntimeError) as error:
+        counts = torch.as_tensor(image_token_counts)
+    except (TypeError, ValueError, RuntimeError):
+        counts = None
+    if counts is None or counts.is_floating_point() or counts.dtype == torch.bool:
         raise ValueError(
             f"image_token_counts={image_token_counts!r} is no tensor of whole numbers; pass it as the processor returns it, one "
             "number per image"
-        ) from error
+        )
+    return counts.flatten().tolist()
 
 
 def images_to_encode(model_kwargs: dict, merge_size: int, cached: int) -> dict:
@@ -283,7 +293,7 @@ def check_filled(input_ids, mm_token_type_ids, config, with_videos: bool):
     if stray := int(images.sum()):
         raise ValueError(
             f"the prompt has {stray} image placeholders but no images; pass pixel_values and image_grid_thw, or where these are "
-            "text that the model wrote, mm_token_type_ids of zeros"
+            "text that the model wrote, mm_token_type_ids of zeros. negative_prompt_ids are read without images: leave theirs out"
         )
     raise ValueError(
         f"the prompt has {int(videos.sum())} video placeholders but no videos; pass pixel_values_videos and video_grid_thw"

@@ -264,10 +264,11 @@ _QUOTES = ("\u201c \u201d", "\u201e \u201c", "\u00ab \u00bb", "\u300c \u300d", "
 SAYS_MORE = re.compile(
     r"\d|['\u2019]|\b(?:whats?|which|whos?|whom|whose|when|wheres?|why|hows?|is|are|was|were|do|does|did|can|could|will|would|"
     r"has|have|had|"
-    r"yes|of|by|for|in|on|at|from|to|with|and|or|the|it|this|that)\b|"
+    r"yes|of|by|for|in|on|at|from|to|with|and|or|the|it|this|that|all|everything|anything)\b|"
     r"\A(?:(?:please|now|just|kindly|briefly|carefully|fully|quickly|thoroughly)\s+)?"
     r"(?:tell|give|show|find|list|read|count|describe|look|transcribe|translate|summari[sz]e|explain|extract|identify|compare|"
     r"(?:free\s+)?ocr|continue|solve|caption|convert|analy[sz]e|parse|recogni[sz]e|elaborate|detect|locate|digiti[sz]e|paraphrase|"
+    r"calculate|classify|enumerate|get|help|please|proofread|provide|verify|write|good (?:afternoon|day|evening|morning|night)|"
     r"more|hello|hi|thanks|thank|no|name(?= )|any|all|click|highlight|ok|okay|press|scroll|select|tap|type(?= ))\b",
     re.IGNORECASE,
 )

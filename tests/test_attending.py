@@ -232,6 +232,16 @@ def test_suppress_similar_compares_only_cells_that_can_be_reached():
     torch.testing.assert_close(after, torch.tensor([0.9, 0.6, 0.55, 0.5, 0.5, 0.4]))
 
 
+def test_cells_that_were_not_compared_pass_none_that_was():
+    """Of two hundred cells the first hundred are alike; a budget of 8 compares 32 of them."""
+    relevance = 1 - torch.arange(200) / 1000
+    features = torch.tensor([[1.0]] * 100 + [[-1.0]] * 100)
+    after = suppress_similar(relevance, features, torch.tensor(0.3), 8)
+    assert rank(after)[:8].tolist() == [*range(8)]
+    assert rank(after)[32:].tolist() == [*range(32, 200)]
+    torch.testing.assert_close(after[40:].diff(), relevance[40:].diff())
+
+
 def test_suppression_is_differentiable_in_relevance_and_strength():
     relevance = torch.tensor([0.8, 0.6, 0.4], requires_grad=True)
     strength = torch.tensor(0.5, requires_grad=True)

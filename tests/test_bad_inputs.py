@@ -602,6 +602,23 @@ def broken(inputs, **changes):
             lambda good: {"image_grid_thw": good["image_grid_thw"][None]},
             r"image_grid_thw is \(1, 1, 3\), wanted \(images, 3\)",
         ),
+        (
+            lambda good: {"texture_images": good["texture_images"][None]},
+            r"wanted \(images, 3, height, width\); where a coll",
+        ),
+        (
+            lambda good: {name: good[name][None] for name in ("query_input_ids", "query_attention_mask")},
+            r"query_input_ids is \(1, 1, \d+\), wanted \(images, length\); where a collator stacked",
+        ),
+        (
+            lambda good: {"image_grid_thw": torch.tensor([[1, 7, 8]])},
+            r"has \[1, 7, 8\] for image 0; wanted t, h and w in pat",
+        ),
+        (
+            lambda good: {"image_grid_thw": torch.tensor([[2, 6, 8]])},
+            "has 2 x 3 x 4 cells for image 0, wanted one frame",
+        ),
+        (lambda good: {"image_token_counts": torch.tensor([5.0])}, "is no tensor of whole numbers"),
         (lambda good: {"image_token_counts": ["a"]}, r"image_token_counts=\['a'\] is no tensor of whole numbers"),
     ],
 )
@@ -654,6 +671,8 @@ def test_no_placeholders_for_an_image(processor, model, inputs):
 
 
 def test_allocate_without_its_inputs(model, inputs):
+    with pytest.raises(TypeError, match="query_input_ids is a list"):
+        model.allocate(**inputs | {"query_input_ids": inputs["query_input_ids"].tolist()})
     with pytest.raises(ValueError, match="image_token_counts is missing: allocate"):
         model.allocate(**broken(inputs, image_token_counts=None))
     with pytest.raises(ValueError, match="texture_images is missing"):
@@ -1196,7 +1215,7 @@ def test_whole_numbers_that_came_as_floats_are_told(model, inputs_of_one, name):
             call(**{**inputs_of_one, name: inputs_of_one[name].float()})
 
 
-@pytest.mark.parametrize("name", ["token_budget", "encode_ratio", "allocation_mode"])
+@pytest.mark.parametrize("name", ["token_budget", "encode_ratio", "allocation_mode", "diversity"])
 def test_dials_in_a_generation_config_are_told(model, inputs_of_one, name):
     config = copy.deepcopy(model.generation_config)
     setattr(config, name, 0.5)

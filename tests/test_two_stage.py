@@ -329,12 +329,14 @@ def test_coarse_tokens_come_first_with_all_deepstack_levels(tiny_model, make_inp
 
 
 def test_a_cell_without_a_token_feeds_the_coarse_token_over_it(tiny_model):
-    """3 x 5 cells under 2 x 3 coarse tokens: rows 0 and 1 and row 2, columns 0 and 1, 2 and 3, and 4. Two cells are kept, the
+    """3 x 5 cells under 2 x 3 coarse tokens: row 0, rows 1 and 2; columns 0 and 1, 2, 3 and 4. Two cells are kept, the
     second with one DeepStack level of three; the coarse tokens have all."""
     visual = tiny_model().model.visual
     view = coarse_view(torch.rand(15 * 4, 2 * 3 * 8 * 8), (1, 3, 5), 20, 0.3, visual)
     assert view.grid == (1, 4, 6)
-    assert view.covers.view(3, 5).tolist() == [[0, 0, 1, 1, 2], [0, 0, 1, 1, 2], [3, 3, 4, 4, 5]]
+    assert view.covers.view(3, 5).tolist() == [[0, 0, 1, 2, 2], [3, 3, 4, 5, 5], [3, 3, 4, 5, 5]]
+    height, width = view.positions[:, 1], view.positions[:, 2]  # each token stands in a cell that it covers
+    assert view.covers.view(3, 5)[height, width].tolist() == [*range(6)]
     nothing, kept = torch.zeros(1, 3, 5), torch.tensor([[0, 0, 1], [0, 2, 4]])
     fine = Allocation(
         grid=(1, 3, 5),
@@ -347,7 +349,7 @@ def test_a_cell_without_a_token_feeds_the_coarse_token_over_it(tiny_model):
         cell_token=torch.full((15,), -1).index_copy(0, torch.tensor([1, 14]), torch.tensor([0, 1])),
     )
     plan = view.beside(fine)
-    assert plan.cell_token.view(3, 5).tolist() == [[0, 6, 1, 1, 2], [0, 0, 1, 1, 2], [3, 3, 4, 4, 7]]
+    assert plan.cell_token.view(3, 5).tolist() == [[0, 6, 1, 2, 2], [3, 3, 4, 5, 5], [3, 3, 4, 5, 7]]
     assert plan.depth.tolist() == [3, 3, 3, 3, 3, 3, 3, 1]
     assert plan.level.tolist() == [1, 1, 1, 1, 1, 1, 0, 0]
     assert plan.positions[6:].tolist() == kept.tolist()
