@@ -47,7 +47,7 @@ world)
     world arrcoc,two_stage,auto_stage,foveated,resize,random,strided,query_blind,divprune,fastv,cdpruner,cdpruner_negated,visionzip,vision_selector,glimpse_prune,pooling,tome,oracle
     ask world_reworded "$W&reworded=1" --limit 300 --methods arrcoc,resize --budgets 0.1,full
     ask world_beside "$W&beside=100" --limit 300 --methods arrcoc,resize --budgets 0.1,full
-    ask world_several "world:several_fields?grids=12x12" --seed 44000000 --budgets 0.5,full --methods arrcoc,resize
+    ask world_several "world:several_fields?grids=12x12" --seed 44000000 --limit 300 --budgets 0.5,full --methods arrcoc,resize
     ask world_foveated "world:gist,scene?grids=12x12" --seed 44000000 --limit 600 --budgets 0.25,0.5,full --methods arrcoc,foveated,resize
     ask world_900_foveated "$W" --seed 23000000 --limit 900 --budgets 0.25,0.5,full --methods arrcoc,foveated
     $python -m evaluation.swap --model checkpoints/arrcoc-small --baseline-weights checkpoints/baselines --limit 240 \
