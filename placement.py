@@ -1,5 +1,6 @@
 """Which placeholders belong to which image: counting them, checking them, and placing pruned prompts."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -107,7 +108,8 @@ def expand_prompt(
             f"mm_token_type_ids is {tuple(mm_token_type_ids.shape)} and input_ids {tuple(input_ids.shape)}; where tokens are "
             "put after a prompt, extend it with 0, and attention_mask with 1"
         )
-    cells = cells_of(image_grid_thw, merge_size).to(input_ids.device)
+    grids = merged_grids(image_grid_thw, merge_size)  # refuses what stock would fail on
+    cells = torch.tensor([math.prod(grid) for grid in grids], dtype=torch.long, device=input_ids.device)
     starts, lengths = _runs_of(cells, mm_token_type_ids == 1, attention_mask)
     if torch.equal(lengths, cells):
         return None

@@ -3,7 +3,7 @@
 import torch
 
 from .caching import CACHE, cached_tokens, deltas_of, held_rope_deltas
-from .placement import expand_prompt, merged_grids
+from .placement import expand_prompt
 
 UNPLACED = (
     "images need input_ids, mm_token_type_ids and image_grid_thw as the processor returns them, or position_ids (3 or 4, batch, "
@@ -40,8 +40,6 @@ class PlacingMixin:
             padded = ~attention_mask.bool().any(-1, keepdim=True)
             mm_token_type_ids = mm_token_type_ids.masked_fill(padded, 0)
             attention_mask = attention_mask.masked_fill(padded, 1)
-        if grids[0] is not None:
-            merged_grids(grids[0], merge)  # which refuses what stock would fail on
         expanded = expand_prompt(input_ids, mm_token_type_ids, grids[0], attention_mask, merge)
         if expanded is None:
             placed = super().get_rope_index(input_ids, mm_token_type_ids, *grids, attention_mask, **kwargs)

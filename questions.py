@@ -92,7 +92,8 @@ def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> 
         # what a tool gave back stands in a user's turn too, and asks nothing; nor does a picture alone
         asking = [(found, body) for found, body in turns if body and not body.startswith(_TOOL)]
         # where no turn is called a user's, who is neither system nor answers is one: "human", or a slip
-        users = {found[1] for found, _ in asking} & {"user"} or {found[1] for found, _ in asking} - {*_NO_USERS}
+        roles = {found[1] for found, _ in asking}
+        users = roles & {"user"} or roles - {*_NO_USERS}
         by_user = [(found, body) for found, body in asking if found[1] in users]
         last = _of_system([body for found, body in asking if found[1] in _SYSTEM]) if turns else _plain(prompt)
         last = _of_user([body for _, body in by_user], last) if by_user else last

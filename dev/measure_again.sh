@@ -6,8 +6,8 @@
 #
 #     OMP_NUM_THREADS=1 dev/measure_again.sh QUEUE TABLES      # QUEUE: world, stages, pages or long; TABLES as PATH in docs/results.md
 #
-# All may run at once, a core each; "long" asks 14,400 questions. "pages" needs what dev.browser_pages needs. What is in runs/
-# already is gone on with; compare with results/, then copy.
+# Run as many at once as there are cores: six on two are half as fast together. "long" asks 14,400 questions. "pages" needs what
+# dev.browser_pages needs. What is in runs/ already is gone on with; compare with results/, then copy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 queue=${1:?"pass a queue: world, stages, pages or long"} tables=${2:?"pass the folder of the tables"}
