@@ -49,8 +49,9 @@ lint: $(VENV)/.dev
 # all that tests need, and lint and types with them
 packages: $(VENV)/.dev $(TORCHVISION) $(QUANT)
 
-# what stands in folders of its own, beside $(VENV): may be set up while something runs from there
-apart: $(TORCHVISION) $(QUANT) $(LMMS) $(APP)/.tested
+# what stands in folders of its own, beside $(VENV), and is fetched without what it depends on: may be set up while something runs
+# from there
+apart: $(TORCHVISION) $(QUANT) $(LMMS)
 
 # of the system, where it has one
 browser:

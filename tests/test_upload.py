@@ -77,12 +77,16 @@ def test_a_call_that_says_too_little_is_refused(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
-def test_staging_checking_and_pushing_need_no_extra():
-    """`make demo`, the first command on a fresh machine, installs neither training's packages nor the evaluation's."""
+def test_the_demo_and_staging_need_no_extra_and_the_demo_no_model_code():
+    """`make demo`, the first command on a fresh machine, installs neither training's packages nor the evaluation's. The demo imports
+    nothing of the package, which would take the place of the folder's code; staging does."""
     lacking = ("datasets", "evaluate", "fontTools", "matplotlib", "peft", "tensorboard")
-    code = f"import sys; sys.modules.update(dict.fromkeys({lacking})); import publishing.staging, publishing.pushing"
+    code = f"import sys; sys.modules.update(dict.fromkeys({lacking})); import demo.answer; "
+    code += "print(sorted(name for name in sys.modules if name.split('.')[0] == 'arrcoc')); "
+    code += "import publishing.staging, publishing.pushing"
     done = subprocess.run([sys.executable, "-c", code], cwd=upload.ROOT, capture_output=True, text=True)
     assert not done.returncode, done.stderr[-500:]
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_copy_of_the_bundled_checkpoint_is_staged_as_that_is(tiny_folder, tmp_path):
