@@ -4,7 +4,6 @@ import contextlib
 import io
 import struct
 import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -26,7 +25,7 @@ def picture(tmp_path):
 
 @pytest.fixture
 def stages_here(monkeypatch):
-    """What the demo stages in a process of its own, of which most goes into imports, is staged in this one; `make demo` runs both."""
+    """Stages in this process what the demo stages in one of its own, whose imports take most of its time; `make demo` runs both."""
 
     def run(command, **_):
         told = io.StringIO()

@@ -78,8 +78,8 @@ def test_a_call_that_says_too_little_is_refused(arguments, capsys):
 
 
 def test_the_demo_and_staging_need_no_extra_and_the_demo_no_model_code():
-    """`make demo`, the first command on a fresh machine, installs neither training's packages nor the evaluation's. The demo imports
-    nothing of the package, which would take the place of the folder's code; staging does."""
+    """`make demo`, the first command on a fresh machine, installs neither training's packages nor the evaluation's. The demo
+    imports nothing of the package, which would take the place of the folder's code; staging does."""
     lacking = ("datasets", "evaluate", "fontTools", "matplotlib", "peft", "tensorboard")
     code = f"import sys; sys.modules.update(dict.fromkeys({lacking})); import demo.answer; "
     code += "print(sorted(name for name in sys.modules if name.split('.')[0] == 'arrcoc')); "

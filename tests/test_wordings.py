@@ -14,6 +14,7 @@ from training.data import DataError, WorldSource, load_examples
 from training.data.table_lookups import words_of
 from training.tokenizer import build_tokenizer
 from training.world.beside import sentence, with_sentences
+from training.world.joining import joined
 from training.world.phrasing import phrased
 from training.world.wording_lists import AROUND, INSTRUCTIONS, WORLD
 from training.world.wordings import (
@@ -256,7 +257,41 @@ def test_the_endless_world_has_small_words_in_its_questions():
     assert all(one.evidence == other.evidence for one, other in pairs)
 
 
-@pytest.mark.parametrize("option", ["beside", "phrased"])
+@pytest.mark.parametrize(
+    "spec", ["world?grids=12x12&questions=3{}", "wikitables:{path}?together=4{}", "documents:{path}?pages=20{}"]
+)
+def test_a_share_of_the_questions_is_asked_with_another(small, spec):
+    plain, some, both = (
+        load_examples(spec.format(f"&joined={percent}" if percent else "", path=small), "train", 3, 90)
+        for percent in (0, 30, 100)
+    )
+    pairs = [pair for pair in zip(plain, both, strict=True) if pair[1].family == "joined"]
+    for one, put in pairs:
+        others = [other for other in plain if other.picture == one.picture and other.question != one.question]
+        assert (put.evidence, put.context, put.answers) in [
+            (one.evidence + o.evidence, one.context + o.context, (f"{one.answers[0]}, {o.answers[0]}",)) for o in others
+        ]
+        assert (put.name, put.picture) == (one.name, one.picture)
+    assert len(pairs) > 0.4 * len(plain)
+    assert all(put == one for one, put in zip(plain, both, strict=True) if put.family != "joined")
+    assert 0.1 < sum(one.family == "joined" for one in some) / len(pairs) < 0.5
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_two_questions_are_put_into_one_text(split):
+    asked = ("What is the total?", "Which batch is shown?")
+    made = {joined(*asked, split, Random(seed)) for seed in range(500)}
+    assert len(made) > 7
+    assert all("What is the total" in one and "hich batch is shown?" in one for one in made)
+    named = {joined("What is the total?", "what's the date", split, Random(seed)) for seed in range(500)} - made
+    assert all(one.lower().index("total") < one.lower().index("date") for one in named)
+    assert {one for one in named if one.lower().count("what") < 2}
+    other = SPLITS[1 - SPLITS.index(split)]
+    again = {joined(*asked, other, Random(seed)) for seed in range(500)}
+    assert not made & again
+
+
+@pytest.mark.parametrize("option", ["beside", "phrased", "joined"])
 @pytest.mark.parametrize("value", ["0", "101", "half"])
 def test_no_share_of_the_questions_is_refused(option, value):
     with pytest.raises(DataError, match=f"{option}='?{value}'? is no"):

@@ -23,28 +23,29 @@ ALLOWED = """\
   world:one_field,table        some kinds; ?grids=8x8,12x12 sets rows x columns of tokens, ?questions=2 how many a page,
                                &find=12 asks besides where up to 12 of its texts stand, &reworded=1 in further wordings,
                                &beside=50 puts other sentences beside 50 percent of the questions, &phrased=50 small words
-                               ("on this page", "my") into 50 percent, &worn=50 shows 50 percent of the pages as cameras and
-                               screens do (tinted, pale, in shadow, blurred, with noise, in a frame, larger)
+                               ("on this page", "my") into 50 percent, &joined=50 asks another of the page behind 50 percent,
+                               &worn=50 shows 50 percent of the pages as cameras and screens do (tinted, pale, in shadow,
+                               blurred, with noise, in a frame, larger)
   FOLDER                       pictures with metadata.jsonl or metadata.csv (file_name, question, answers)
   wikitables:PATH              WikiTableQuestions, the folder that holds tables.tgz; ?page=20x24&questions=human|lookup|both;
                                &together=8 asks further look-ups of a page, up to 8 questions in all; &find=24 where
                                up to 24 texts of it stand; &reason=12 up to 12 questions that take more; &compared=1 has
                                the numbers that people's questions compare as evidence, too;
                                &varied=1 draws pages that differ in more; &reworded=1 asks in further wordings; &beside=50,
-                               &phrased=50 and &worn=50 as above;
+                               &phrased=50, &joined=50 and &worn=50 as above;
                                &lookups=2 how many pages of a table ask look-ups; &max_rows, &max_columns, &crop=0
                                leave large tables out
   documents:PATH               everyday pages (bills, lists, settings, messages) with made-up texts and some of these tables;
                                ?page=12x16&pages=1000&questions=8; &varied=1 has values above, below and before their
-                               labels and larger, capitals, and further wordings; &beside=50, &phrased=50 and
-                               &worn=50 as above
+                               labels and larger, capitals, and further wordings; &beside=50, &phrased=50,
+                               &joined=50 and &worn=50 as above
   hub:NAME                     a Hub dataset; ?config=..&split=..&revision=..&streaming=1 and, per field, its column:
                                &image=..&question=..&answers=..&evidence=..&context=..&family=.. (&context=
                                without a name leaves that column out)"""
 _KINDS = ("world", "wikitables", "documents", "hub")
 _PAGES = 100
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-_PERCENTS = ("beside", "phrased", "worn")
+_PERCENTS = ("beside", "phrased", "joined", "worn")
 _HUB_COLUMNS = ("image", "question", "answers", "evidence", "context", "family")
 _HUB_OPTIONS = ("config", "split", "revision", "streaming", *_HUB_COLUMNS)
 
@@ -157,6 +158,7 @@ class WorldSpec(NamedTuple):
     reworded: bool
     beside: int
     phrased: int
+    joined: int
     worn: int
 
 

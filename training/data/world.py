@@ -99,6 +99,7 @@ def world_examples(
     reworded: bool = False,
     beside: int = 0,
     phrased: int = 0,
+    joined: int = 0,
     worn: int = 0,
 ) -> Examples:
     """The examples of `pages` pages, spread evenly over every pair of kind and grid; pictures are drawn when opened.
@@ -111,7 +112,8 @@ def world_examples(
         questions: at most so many of a page, in the page's own random order; None takes all.
         find: how many texts of a page it is asked for besides, where they stand.
         reworded: asked in more wordings than the world draws; those of a split are its own.
-        beside, phrased: percent of the questions that have other sentences beside them, a split's own too, and small words in them.
+        beside, phrased, joined: percent of the questions that have other sentences beside them, a split's own too, small words in
+            them, and another of the page's behind them.
         worn: percent of the pages that are shown as cameras and screens do.
 
     Raises:
@@ -129,7 +131,7 @@ def world_examples(
         found = [_example(page, question, arguments, place) for place, question in enumerate(asked)]
         found += _finds(page, find, arguments)
         examples += _reworded(found, split) if reworded else found
-    return wear(put_more_words(examples, split, phrased, beside), split, worn)
+    return wear(put_more_words(examples, split, phrased, joined, beside), split, worn)
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ class WorldSource:
 
     `questions` examples in a row show the same page and ask something else each, as far as the page has as many; the last of
     them where up to `find` of its texts stand. With `reworded` all of it is asked in more wordings than the world draws, and
-    `beside` percent of it have other sentences beside them, `phrased` percent small words in them; `worn` percent of the pages are
-    shown as cameras and screens do.
+    `beside` percent of it have other sentences beside them, `phrased` percent small words in them, `joined` percent another of the
+    page's behind them; `worn` percent of the pages are shown as cameras and screens do.
     """
 
     seed: int = 0
@@ -151,6 +153,7 @@ class WorldSource:
     reworded: bool = False
     beside: int = 0
     phrased: int = 0
+    joined: int = 0
     worn: int = 0
 
     def __post_init__(self):
@@ -168,7 +171,7 @@ class WorldSource:
         examples = [_example(page, page.questions[chosen], arguments, chosen) for chosen in asked]
         examples = (examples + _finds(page, self.find, arguments))[: self.questions]
         examples = _reworded(examples, self.split) if self.reworded else examples
-        return wear(put_more_words(examples, self.split, self.phrased, self.beside), self.split, self.worn)
+        return wear(put_more_words(examples, self.split, self.phrased, self.joined, self.beside), self.split, self.worn)
 
     def _drawn(self, number: int) -> tuple[Page, tuple, list[int]]:
         # a page, what it is drawn from, and which of its questions are asked
