@@ -27,6 +27,7 @@ from training.allocator import load_allocator, read_tensors, save_allocator, wri
 from training.allocator_batches import PictureSource, repeated_pages
 from training.allocator_learner import AllocatorLearner
 from training.allocator_options import SCHEDULES
+from training.data import DataError
 from training.data.examples import Example
 from training.fingerprint import base_fingerprint
 from upload import ROOT
@@ -1014,6 +1015,23 @@ def test_the_world_is_a_source_and_mixes_with_others(pages):
     assert read.question.startswith("number")
     seen = {source.example(index).question for index in range(1, 7, 2)}
     assert len(seen) == 3  # each pass shows every page once
+
+
+def test_folders_are_read_before_what_takes_minutes(pages, tmp_path, monkeypatch):
+    read, load = [], allocator_data.load_examples
+
+    def told(spec, *rest, **limits):
+        read.append(spec)
+        return load(str(pages) if spec == "documents:slow" else spec, *rest, **limits)
+
+    monkeypatch.setattr(allocator_data, "load_examples", told)
+    source = allocator_data.make_source(["documents:slow", "world", str(pages)], seed=0, limit=None, skip_bad=False)
+    assert read == ["world", str(pages), "documents:slow"]
+    kinds = [type(each).__name__ for each in source.sources]
+    assert kinds == ["PictureSource", "WorldSource", "PictureSource"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty"):
+        allocator_data.make_source(["documents:no such", str(tmp_path / "empty")], seed=0, limit=None, skip_bad=False)
 
 
 def test_pages_that_come_again_ahead_are_told(pages, capsys):

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from accelerate.utils import parse_flag_from_env
 
@@ -44,17 +45,20 @@ def make_source(
         DataError: see `load_examples` and `Reader.readable`.
         ValueError: a spec of the world sets `questions`.
     """
-    worlds = [_world(spec, seed) for spec in specs]  # before any table is read, which takes a minute
-    sources = []
-    for number, (spec, world) in enumerate(zip(specs, worlds, strict=True)):
+    worlds = [_world(spec, seed) for spec in specs]
+    sources = {}
+    # what is wrong in a folder is told before tables are read and pages drawn, which takes minutes
+    for number in sorted(range(len(specs)), key=lambda number: not Path(specs[number]).is_dir()):
+        spec, world = specs[number], worlds[number]
         own = seed + number  # a spec that is named twice gives other pages each time
         if world is not None:
-            sources.append(WorldSource(own, "train", **world._replace(questions=questions)._asdict()))
+            sources[number] = WorldSource(own, "train", **world._replace(questions=questions)._asdict())
         else:
             examples = load_examples(spec, "train", own, limit, skip_bad)
             examples = examples if reader is None else reader.readable(examples, skip_bad)
-            sources.append(PictureSource(examples, own, questions))
-    return sources[0] if len(sources) == 1 else MixedSource(sources, questions)
+            sources[number] = PictureSource(examples, own, questions)
+    in_turn = [sources[number] for number in range(len(specs))]
+    return in_turn[0] if len(in_turn) == 1 else MixedSource(in_turn, questions)
 
 
 def fingerprints(source) -> list[str | None]:
