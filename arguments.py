@@ -88,13 +88,15 @@ def _fault_of(part, collected: bool) -> str | None:
         return None
     if not isinstance(part, Mapping):
         return f"is a {type(part).__name__}, no part of a chat"
-    given = {name for name, value in part.items() if value is not None}  # Arrow gives every part all fields
+    filled = {name for name, value in part.items() if value is not None}  # Arrow gives every part all fields
     kind = part.get("type")
+    if kind is None and collected:
+        return "has no type"
     if kind == "text" and not isinstance(part.get("text"), str):
         return "is of type 'text' and has no text"
-    if kind == "image" and collected and not given & {*_PICTURE_KEYS}:
+    if kind == "image" and collected and not filled & {*_PICTURE_KEYS}:
         return f"is of type 'image' and has no picture under {', '.join(_PICTURE_KEYS[:-1])} or {_PICTURE_KEYS[-1]}"
-    if kind not in ("image", "image_url", "text", "video", None) and given & {"image", "image_url"}:
+    if kind not in ("image", "image_url", "text", "video", None) and filled & {"image", "image_url"}:
         return f"is of type {kind!r} and has a picture"
     return None
 

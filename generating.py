@@ -71,7 +71,8 @@ class GeneratingMixin:
             encoded_images: from `encode_images()`, in place of the vision tower; refused for other pictures or another model.
 
         Raises:
-            ValueError: a name is misspelt, or what was passed does not fit the prompt or the cache; the message says what to do.
+            ValueError: what was passed does not fit the prompt or the cache; the message says what to do.
+            TypeError: a name is misspelt, a dial is on the generation config, or an input is no tensor.
         """
 
     def _not_of_forward(self, names) -> list[str]:
@@ -291,8 +292,8 @@ def all_shown(prompt: torch.Tensor, features: dict, image_token_id: int) -> bool
 
 
 def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, config, whole: bool):
-    """Refuses a prompt with placeholders of images or videos that came without any, and a whole prompt whose images are not where
-    the cache read them.
+    """Refuses a prompt with placeholders of images or videos that came without any, but those that the cache has read, and a whole
+    prompt whose images are not where the cache read them.
 
     Raises:
         ValueError: saying what is missing, or what to pass.
@@ -300,10 +301,13 @@ def check_shown(inputs_tensor: torch.Tensor, model_kwargs: dict, config, whole: 
     cache, types = model_kwargs.get(CACHE), model_kwargs.get("mm_token_type_ids")
     if inputs_tensor.ndim != 2:
         return
-    if cached_tokens(cache):
-        if whole and types is not None and types.shape == inputs_tensor.shape:
+    if types is not None and types.shape[-1] > inputs_tensor.shape[1]:  # those of what is cached, too
+        types = types[:, -inputs_tensor.shape[1] :]
+    if whole and (cached := cached_tokens(cache)):
+        if types is not None and types.shape == inputs_tensor.shape:
             check_same_images(cache, types)
-        return
+            types = types[:, cached:]
+        inputs_tensor = inputs_tensor[:, cached:]
     images = [model_kwargs.get(name) for name in ("pixel_values", "encoded_images")]
     encoded = model_kwargs.get("mm_encoder_outputs") or {}
     if all(image is None for image in [*images, encoded.get("image")]):

@@ -306,6 +306,7 @@ def read_chat(inputs, limits: Limits) -> list[dict]:
 
 def one_turn(inputs: dict) -> list:
     """The content of a user's message from {"text" or "question", "image"}."""
+    inputs = {name: value for name, value in inputs.items() if value is not None}
     refuse_unknown(inputs, ("text", "question", "image"), "field of inputs")
     if ("text" in inputs) == ("question" in inputs):
         raise ValueError('inputs needs one of "text" and "question"; send {"question": "...", "image": "https://..."}')

@@ -48,6 +48,7 @@ class ARRCOCQwen3VLModel(LoadingMixin, SeeingMixin, PlacingMixin, Qwen3VLModel):
     config_class = ARRCOCQwen3VLConfig
     # Scores are calculated in float32 in any case; weights rounded to bfloat16 move them by hundreds of `SCORE_STEP`s.
     _keep_in_fp32_modules_strict = ["arrcoc"]
+    _keep_in_fp32_modules = ["arrcoc", "model.arrcoc"]  # which quantisers leave as it is, by the beginning of its name
     _no_split_modules = ["Qwen3VLTextDecoderLayer", "Qwen3VLVisionBlock", "ARRCOCLayer"]
 
     def __init__(self, config: ARRCOCQwen3VLConfig):

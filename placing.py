@@ -111,6 +111,9 @@ class PlacingMixin:
             shape: (batch, length) of the new tokens.
             attention_mask: (batch, past_length + length) or `None`.
             rope_inputs: input_ids, mm_token_type_ids, image_grid_thw and video_grid_thw of the new tokens, or `None`s.
+
+        Raises:
+            ValueError: the types tell of images or videos, and there is no grid.
         """
         batch, length = shape
         start = before = deltas_of(rope_deltas, batch)
@@ -122,6 +125,11 @@ class PlacingMixin:
             start = start + past_length
         input_ids, mm_token_type_ids, *grids = rope_inputs
         if mm_token_type_ids is not None and input_ids is not None and mm_token_type_ids[:, -length:].any():
+            if all(grid is None for grid in grids):
+                raise ValueError(
+                    "mm_token_type_ids has an image or a video behind the cache, but no images came; pass pixel_values and "
+                    "image_grid_thw, or of a video pixel_values_videos and video_grid_thw"
+                )
             placed, new = self.get_rope_index(input_ids, mm_token_type_ids[:, -length:], *grids, attention_mask=mask)
             return placed + start, before + new
         order = torch.arange(length, device=start.device) if mask is None else (mask.cumsum(-1) - 1).clamp_min(0)

@@ -108,11 +108,12 @@ GOES_ON = frozenset((
 SAYS_ON = GOES_ON | frozenset((
     "great", "perfect", "awesome", "cool", "nice", "good", "continue", "go", "on", "be", "quick", "spell", "out", "i",
 ))  # fmt: skip
-# A turn that says an answer again: "Isn't it 42?", "I think it is Oslo."
+# A turn that says an answer again: "Isn't it 42?", "I think it is Oslo.", but "I see that it is net, how much is gross?"
 CONFIRMS = re.compile(
     r"\A\W*(?:(?:no|yes|hm+|but|wait|so|sorry|ok|okay)\W+){0,2}(?:(?:isn|wasn)['\u2019]?t (?:it|that|this)\b|"
     r"i (?:think|thought|believe|guess|see|read|get|got)(?: that)? (?:it|that|this)\b|it (?:says|reads)\b|"
-    r"(?:is|was) (?:it|that|this)(?: not)? (?=\S*\d\S*\s*\Z))(?:[^?.!\n]|\.(?=\d)){0,60}[?.!]*\s*\Z",
+    r"(?:is|was) (?:it|that|this)(?: not)? (?=\S*\d\S*\s*\Z))(?!.*\b(?:what|which|who|whose|whom|when|where|why|how|find|look|"
+    r"give|tell)\b)(?:[^?.!\n]|\.(?=\d)){0,60}[?.!]*\s*\Z",
     re.IGNORECASE,
 )
 # A turn of these words alone shows a picture and asks nothing: "Here is the image.", "Please process this."

@@ -383,3 +383,24 @@ def test_a_new_part_with_an_image_may_bring_its_positions(shared, tiny_model, pr
     assert report("a part with its positions - without", gap.abs().max()) < TOLERANCE
     gap = first_logits(model, part, past_key_values=beams, num_beams=2) - expected
     assert report("beams of a part with an image - one", gap.abs().max()) < TOLERANCE
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("whole", [True, False], ids=["whole prompt", "new part"])
+def test_a_new_image_behind_a_cache_needs_its_pixels(whole, tiny_model, make_inputs, processor, page):
+    model, first = tiny_model(), make_inputs([page(128, 96)], token_budget=9)
+    cache = model(**first, use_cache=True).past_key_values
+    text = f"<|im_end|>\n{asked(processor.image_token + 'and here?')}"
+    second = processor(images=page(64, 64, 1), text=text, token_budget=4, return_tensors="pt")
+    joined = {name: torch.cat([first[name], second[name]], 1) for name in PER_TOKEN}
+    if not whole:  # its mask is that of all
+        joined |= {name: second[name] for name in ("input_ids", "mm_token_type_ids")}
+    with pytest.raises(ValueError, match=r"but no images(?: came)?; pass pixel_values and image_grid_thw"):
+        first_logits(model, joined, past_key_values=copy.deepcopy(cache))
+    if whole:  # what the cache has read may come without pixels, and what the model wrote is text
+        follows = {
+            name: torch.nn.functional.pad(first[name], (0, 3), value=1) for name in ("input_ids", "attention_mask")
+        }
+        first_logits(model, follows, past_key_values=copy.deepcopy(cache))
+        joined["mm_token_type_ids"][:, first["input_ids"].shape[1] :] = 0
+        first_logits(model, joined, past_key_values=copy.deepcopy(cache))

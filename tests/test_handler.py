@@ -227,6 +227,7 @@ FORMS = {
     "transformers, base64": lambda p, site: user({"type": "image", "base64": text_of(p)}, says()),
     "text as a bare part": lambda p, site: user({"type": "image", "image": url_of(p)}, QUESTION),
     "an object with a question": lambda p, site: {"question": QUESTION, "image": text_of(p)},
+    "an object with a null": lambda p, site: {"text": None, "question": QUESTION, "image": text_of(p)},
     "an object with a text": lambda p, site: {"text": QUESTION, "image": {"url": url_of(p)}},
     "base64 with line breaks": lambda p, site: {"text": QUESTION, "image": "\n".join(text_of(p).partition("A"))},
     "a quoted data URL": lambda p, site: {"text": QUESTION, "image": url_of(p).replace("+", "%2B")},

@@ -59,8 +59,8 @@ def test_a_quantised_base_answers_in_every_mode(kind, checkpoint, model, make_in
         assert quantised.generate(**inputs, **mode, max_new_tokens=2).shape[0] == 1
 
 
-@pytest.mark.parametrize("kind", ["bitsandbytes int8", "bitsandbytes nf4"])
-def test_bitsandbytes_leaves_the_allocator_as_it_is(kind, checkpoint, model):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_allocator_is_left_as_it_is(kind, checkpoint, model):
     quantised = ARRCOCQwen3VLForConditionalGeneration.from_pretrained(checkpoint, quantization_config=KINDS[kind]())
     for name, parameter in model.model.arrcoc.named_parameters():
         assert torch.equal(quantised.model.arrcoc.get_parameter(name), parameter), name
