@@ -19,6 +19,7 @@ class Asked:
         counts: tokens to keep of each image, or `None` for all of all images.
         texture_images: (images, 3, S, S) uint8.
         questions: ids of the question to each image, where the embeddings are; `None` for none.
+        parts: how many of these are of each of the questions that it puts into one; one number for most.
         encode_ratio, allocation_mode: as `ARRCOCQwen3VLConfig` has them.
         everywhere: whether the question to each image is about the whole of it, where that is known before anything is encoded.
     """
@@ -27,6 +28,7 @@ class Asked:
     counts: list[int] | None
     texture_images: torch.Tensor | None
     questions: Sequence[torch.Tensor] | None
+    parts: list[list[int]]
     encode_ratio: float | str
     allocation_mode: str
     everywhere: Sequence[bool] = ()
@@ -39,6 +41,10 @@ class Asked:
     def is_full(self, number: int) -> bool:
         """Whether an image keeps every cell."""
         return self.counts is None or self.counts[number] == self.sizes[number]
+
+    def asks_several(self, number: int) -> bool:
+        """Whether the question to an image is several in one, each of which is scored by itself."""
+        return len(self.parts[number]) > 1
 
     def is_foveated(self, number: int) -> bool:
         """Whether an image has a coarse view, where its budget has room for one: not for a question about the whole of it, which
@@ -82,8 +88,8 @@ def ask(
     check_images(len(grids), texture_images, query_input_ids, query_attention_mask)
     ratio = check_encode_ratio(config.encode_ratio if encode_ratio is None else encode_ratio)
     mode = check_allocation_mode(config.allocation_mode if allocation_mode is None else allocation_mode)
-    questions = split_questions(query_input_ids, query_attention_mask, device)
-    asked = Asked(grids, counts, texture_images, questions, ratio, mode)
+    questions, parts = split_questions(query_input_ids, query_attention_mask, device)
+    asked = Asked(grids, counts, texture_images, questions, parts or [[0]] * len(grids), ratio, mode)
     for number, (frames, height, width) in enumerate(grids):
         if frames != 1 and not asked.is_full(number):
             raise ValueError(
@@ -95,16 +101,23 @@ def ask(
     return asked
 
 
-def split_questions(ids: torch.Tensor | None, mask: torch.Tensor | None, device) -> Sequence[torch.Tensor] | None:
-    """The tokens of each question (images, Tq) without padding, on `device`; `None` for none.
+def split_questions(
+    ids: torch.Tensor | None, mask: torch.Tensor | None, device
+) -> tuple[Sequence[torch.Tensor] | None, list[list[int]]]:
+    """The tokens of each question (images, Tq) without padding, on `device`, `None` for none, and how many of them are of each of
+    its parts, which `mask` numbers from 1.
 
     To the host and back in one go: each question has a length of its own, which a GPU would be waited for.
     """
     if ids is None or mask is None:
-        return None
-    ids, mask = ids.cpu(), mask.cpu().bool()
-    words = ids[mask] if device.type == "meta" else ids[mask].to(device)  # "meta" where the embeddings are offloaded
-    return words.split(mask.sum(-1).tolist())
+        return None, []
+    ids, mask = ids.cpu(), mask.cpu()
+    real = mask.bool()
+    words = ids[real] if device.type == "meta" else ids[real].to(device)  # "meta" where the embeddings are offloaded
+    parts = [
+        row[own].unique_consecutive(return_counts=True)[1].tolist() or [0] for row, own in zip(mask, real, strict=True)
+    ]
+    return words.split(real.sum(-1).tolist()), parts
 
 
 def check_counts(counts, grids):

@@ -15,6 +15,7 @@ from .encoded import EncodedImages
 from .encoding import CoarseView, coarse_grid
 from .layer import ARRCOCLayer, ARRCOCOutput, ScoreMaps
 from .looking import Glance, beside_each_other, one_by_one
+from .participating import united
 
 _CELLS_TOGETHER = 4096  # which bounds the memory: as many as one image of 2048 x 2048 has
 
@@ -29,6 +30,11 @@ def _together(kinds: Mapping[int, tuple], device: torch.device, several: bool) -
     for (grid, *_), some in alike.items():
         most = max(1, _CELLS_TOGETHER // math.prod(grid)) if several and device.type != "cpu" else 1
         yield from (some[first : first + most] for first in range(0, len(some), most))
+
+
+def _alone(asked: Asked, number: int) -> int | None:
+    # which keeps an image that is asked several questions in one from others
+    return number if asked.asks_several(number) else None
 
 
 def _padded(queries: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,10 +63,12 @@ class DecidingMixin:
         asked = ask(self.config, self.get_input_embeddings().weight.device, *inputs, **spend)
         if asked.allocation_mode != "foveated" or asked.questions is None or asked.all_full:
             return asked
-        queries = [self._query(asked, number) for number in range(len(asked.grids))]
-        queries = [query.to(self._scoring_device(query.device)) for query in queries]
+        parts = [self._parts(asked, number) for number in range(len(asked.grids))]
+        device = self._scoring_device(parts[0][0].device)
         # read by the host, once: what is encoded, and how many tokens it makes, depends on it
-        return replace(asked, everywhere=self.arrcoc.about_all(*_padded(queries)).tolist())
+        about_all = self.arrcoc.about_all(*_padded([part.to(device) for own in parts for part in own])).tolist()
+        each = iter(about_all)
+        return replace(asked, everywhere=[all([next(each) for _ in own]) for own in parts])
 
     def _query(self, asked: Asked, number: int) -> torch.Tensor:
         embed = self.get_input_embeddings()
@@ -69,6 +77,10 @@ class DecidingMixin:
             return torch.zeros(0, embed.weight.shape[-1])
         batch = asked.questions[number][None]  # as hooks of embeddings, such as NEFTune's, expect it
         return embed(batch)[0].detach()
+
+    def _parts(self, asked: Asked, number: int) -> Sequence[torch.Tensor]:
+        """The embeddings of each question that an image is asked: several where they are put into one."""
+        return self._query(asked, number).split(asked.parts[number])
 
     @uncompiled
     def _look(self, asked: Asked, numbers: Sequence[int], device, early: bool = False) -> list[Glance]:
@@ -84,16 +96,27 @@ class DecidingMixin:
             )
         device = self._scoring_device(device)
         glances: dict[int, Glance] = {}
-        layer, kinds = self.arrcoc, {number: (asked.grids[number],) for number in numbers}
+        layer, kinds = self.arrcoc, {number: (asked.grids[number], _alone(asked, number)) for number in numbers}
         several = layer.takes_several("look") and (not early or layer.takes_several("rate"))
         for some in _together(kinds, device, several):
             images, alone = [asked.texture_images[number] for number in some], len(some) == 1
             seen = layer.look((images[0] if alone else torch.stack(images)).to(device), asked.grids[some[0]])
-            if early:
-                queries = [self._query(asked, number).to(device) for number in some]
-                seen = layer.rate(seen, *(queries if alone else _padded(queries)))
+            if early and alone:
+                seen = self._rated(asked, some[0], seen)
+            elif early:
+                seen = layer.rate(seen, *_padded([self._query(asked, number).to(device) for number in some]))
             glances |= zip(some, [seen] if alone else one_by_one(seen), strict=True)
         return [glances[number] for number in numbers]
+
+    def _rated(self, asked: Asked, number: int, glance: Glance) -> Glance:
+        """A glance with `early`, of all questions that an image is asked in one."""
+        rated = []
+        for part in self._parts(asked, number):
+            rated.append(glance := self.arrcoc.rate(glance, part.to(glance.texture.device)))
+        if len(rated) == 1:
+            return glance
+        everywhere = torch.stack([each.everywhere for each in rated]).all()
+        return replace(glance, early=united([each.early for each in rated]), everywhere=everywhere)
 
     @uncompiled
     def _restore(self, vision, glances: list[Glance | None]) -> None:
@@ -152,7 +175,7 @@ class DecidingMixin:
         glances: list[Glance] = []
         for number, again in enumerate(same):
             seen = glances[-1] if again else next(looks)
-            glances.append(self.arrcoc.rate(seen, self._query(asked, number).to(seen.texture.device)))
+            glances.append(self._rated(asked, number, seen))
         return glances
 
     def _views(self, encoded: EncodedImages, asked: Asked) -> list[CoarseView | None]:
@@ -197,6 +220,9 @@ class DecidingMixin:
                 outputs.append(None)
                 continue
             (glance, query), merged = scored[number], merger_inputs[number].to(device)
+            if glance.everywhere is None and asked.asks_several(number):
+                about_all = [self.arrcoc.about_all(part.to(device)) for part in self._parts(asked, number)]
+                glance = replace(glance, everywhere=torch.stack(about_all).all())
             outputs.append(self.arrcoc(glance, grid, budget, merged, known[number], query))
         return outputs
 
@@ -207,12 +233,16 @@ class DecidingMixin:
         says so, in the order in which they were made, which need not be that of their numbers."""
         known: dict[int, ScoreMaps] = {}
         sizes = [len(tokens) for tokens in vision.pooler_output]
-        kinds = {n: (asked.grids[n], glance.encoded is None, sizes[n]) for n, (glance, _) in scored.items()}
+        kinds = {
+            n: (asked.grids[n], glance.encoded is None, sizes[n], _alone(asked, n)) for n, (glance, _) in scored.items()
+        }
         for some in _together(kinds, device, self.arrcoc.takes_several("knows")):
             levels = [_levels_of(vision, number, device) for number in some]
             glances, queries = zip(*(scored[number] for number in some), strict=True)
             if len(some) == 1:
-                known[some[0]] = self.arrcoc.knows(glances[0], levels[0], queries[0])
+                parts = self._parts(asked, some[0]) if asked.asks_several(some[0]) else queries
+                each = [self.arrcoc.knows(glances[0], levels[0], part.to(device)) for part in parts]
+                known[some[0]] = (*each[0][:2], united([needed for *_, needed in each]))
                 continue
             stacked = [torch.stack(of) for of in zip(*levels, strict=True)]
             maps = self.arrcoc.knows(beside_each_other(glances), stacked, *_padded(queries))

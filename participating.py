@@ -152,6 +152,16 @@ class ParticipatoryScorer(nn.Module):
             )
 
 
+def united(maps: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The map of several questions at once: each cell's best of `maps`, all of one shape, each of which is moved so that its best
+    cell is worth what those of all are on average: none crowds another out."""
+    if len(maps) == 1:
+        return maps[0]
+    stacked = torch.stack(list(maps))
+    best = stacked.flatten(1).amax(1).view(-1, *[1] * maps[0].ndim)
+    return (stacked - best).amax(0) + best.mean()
+
+
 def _along_axes(found: torch.Tensor) -> torch.Tensor:
     """(..., h, w, 2 C): the largest of each channel of (..., h, w, C) in a cell's row and column, where its labels stand."""
     in_row, in_column = found.amax(-2, keepdim=True), found.amax(-3, keepdim=True)

@@ -185,7 +185,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
 
         Returns:
             `BatchFeature` with, beside Qwen3-VL's own entries: `texture_images` (images, 3, S, S) uint8, `query_input_ids` and
-            `query_attention_mask` (images, Tq), `image_token_counts` (images,). Text alone has none of these. Without
+            `query_attention_mask` (images, Tq), 0 at padding and else 1, or where a prompt asks several questions in one the number
+            of that which a token is of, `image_token_counts` (images,). Text alone has none of these. Without
             `return_tensors` they are tensors, and Qwen3-VL's own are lists and arrays.
 
         Raises:
@@ -247,7 +248,8 @@ class ARRCOCProcessor(Qwen3VLProcessor):
                 )
         signature = inspect.signature(super().apply_chat_template)
         tokenize = signature.bind(conversation, *args, **kwargs).arguments.get("tokenize")  # not by default
-        check_parts(conversation, collected=bool(tokenize))
+        beside = nested.get("images") is not None or kwargs.get("images") is not None  # pictures beside the chat
+        check_parts(conversation, collected=bool(tokenize) and not beside)
         if not tokenize:
             refuse_unread(kwargs, nested)
         # Before 5.22, transformers forgets processor_kwargs, a budget among them, beside one that is passed flat: so all are.
@@ -315,25 +317,24 @@ class ARRCOCProcessor(Qwen3VLProcessor):
         return counts
 
     def _tokenize_questions(self, questions: list[str]) -> dict[str, torch.Tensor]:
-        unlike = list(dict.fromkeys(questions))  # several pictures are mostly asked one thing
-        rows = self.tokenizer(unlike, add_special_tokens=False, return_attention_mask=True, **self._request.text_kwargs)
+        lines = list(dict.fromkeys(line for question in questions for line in question.split("\n")))
+        found = self.tokenizer(lines, add_special_tokens=False, return_attention_mask=True, **self._request.text_kwargs)
         ids = [
             [token for token, real in zip(*row, strict=True) if real]
-            for row in zip(rows["input_ids"], rows["attention_mask"], strict=True)
+            for row in zip(found["input_ids"], found["attention_mask"], strict=True)
         ]
-        of_each = dict(zip(unlike, ids, strict=True))
-        first, last = _QUERY_ENDS
-        ids = [of_each[question] for question in questions]
-        ids = [row if len(row) <= first + last else row[:first] + row[-last:] for row in ids]
-        longest = max(1, *(len(row) for row in ids))
-        length = -(-longest // _QUERY_MULTIPLE) * _QUERY_MULTIPLE
+        of_line = dict(zip(lines, ids, strict=True))
+        rows = []  # of each question its tokens, and by which of its lines each stands
+        for question in questions:
+            row = [(token, n) for n, line in enumerate(question.split("\n"), 1) for token in of_line[line]]
+            first, last = _QUERY_ENDS
+            rows.append(row if len(row) <= first + last else row[:first] + row[-last:])
+        length = -(-max(1, *map(len, rows)) // _QUERY_MULTIPLE) * _QUERY_MULTIPLE
         if self._request.text_kwargs.get("padding") == "max_length":  # rows of several calls are stacked
             length = max(length, self._request.text_kwargs.get("max_length") or 0)
-        pad = self.tokenizer.pad_token_id or 0
-        return {
-            "query_input_ids": torch.tensor([row + [pad] * (length - len(row)) for row in ids]),
-            "query_attention_mask": torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids]),
-        }
+        pad = (self.tokenizer.pad_token_id or 0, 0)
+        padded = torch.tensor([row + [pad] * (length - len(row)) for row in rows])
+        return {"query_input_ids": padded[..., 0], "query_attention_mask": padded[..., 1]}
 
     def _get_num_multimodal_tokens(self, image_sizes=None, video_sizes=None, token_budget=None, **kwargs):
         # Serving engines ask this before any picture is there: "auto" reserves its largest tier.

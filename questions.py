@@ -3,6 +3,7 @@
 import functools
 import re
 
+from .parting import parted
 from .question_words import (
     ABOUT_ALL,
     ARTICLE,
@@ -72,7 +73,8 @@ _MARKED = re.compile("\U000f0000[^\U000f0000\U000f0001\n]*\U000f0001")
 
 
 def questions_of(text, image_token: str, turn: str, sanitized: bool = False) -> list[str] | None:
-    """The question of each image placeholder in `text`, in order; `None` where `text` is no text.
+    """The question of each image placeholder in `text`, in order, a line for each where there are several in one; `None` where
+    `text` is no text.
 
     Args:
         text: a prompt, or a list of them.
@@ -109,7 +111,8 @@ def given_questions(question, images: int) -> list[str]:
     """The question of each of `images` images, from what a caller gives in place of what the prompt says.
 
     Args:
-        question: one text for all images, or a list or tuple with one text per image; "" asks nothing.
+        question: one text for all images, or a list or tuple with one text per image; "" asks nothing. Several questions in one
+            get a line each.
 
     Raises:
         ValueError: it is none of these.
@@ -123,7 +126,7 @@ def given_questions(question, images: int) -> list[str]:
             )
     if several and len(each) != images:
         raise ValueError(f"question has {len(each)} texts for {images} images; pass one per image, or one for all")
-    return [_in_one_line(one) for one in (each if several else each * images)]
+    return [_one_by_one(one) for one in (each if several else each * images)]
 
 
 def _of_user(bodies: list[str], by_system: str) -> str:
@@ -166,13 +169,17 @@ def _between(found: re.Match) -> str:
 
 
 def _what_is_asked(question: str) -> str:
-    """What a cell may be about, in one line: not how to answer, options to choose from, that it is in the picture, and marks around
-    words, which make other tokens of them."""
+    """What a cell may be about, in a line for each question: not how to answer, options to choose from, that it is in the picture,
+    and marks around words, which make other tokens of them."""
     below = HEADING.sub("", question).strip()
     question = below if any(end in below for end in ENDS) else question
     question = ENUMERATED.sub(lambda found: " " if found.start() else "", ASKED.sub("", question))
     question = _without_lead(_without_context(_without_options(_without_instruction(question))))
-    return _in_one_line(OWN.sub(" the ", _without_place(" ".join(question.split()))))
+    return _one_by_one(OWN.sub(" the ", _without_place(" ".join(question.split()))))
+
+
+def _one_by_one(question: str) -> str:
+    return "\n".join(parted(_in_one_line(question)))
 
 
 def _in_one_line(question: str) -> str:

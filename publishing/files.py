@@ -37,6 +37,7 @@ CODE_FILES = (
     "modeling_arrcoc_qwen.py",
     "overlay.py",
     "participating.py",
+    "parting.py",
     "picture.py",
     "placement.py",
     "placing.py",

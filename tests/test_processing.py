@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers import Qwen3VLProcessor
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import logging
 
@@ -31,9 +32,10 @@ def turn(role: str, text: str) -> str:
 
 
 def questions(processor, inputs) -> list[str]:
-    """The question of each image, decoded from `query_input_ids`."""
+    """The question of each image, decoded from `query_input_ids`, a line for each where it is several."""
     rows = zip(inputs["query_input_ids"], inputs["query_attention_mask"], strict=True)
-    return [processor.tokenizer.decode(ids[mask.bool()]) for ids, mask in rows]
+    decode = processor.tokenizer.decode
+    return ["\n".join(decode(ids[mask == number]) for number in range(1, max(2, mask.max() + 1))) for ids, mask in rows]
 
 
 def placeholders(processor, inputs) -> list[int]:
@@ -188,8 +190,8 @@ def test_long_question_widens_by_a_multiple(processor, page):
         (
             turn("user", "who first?\nand who second?" + IMAGE),
             1,
-            ["who first? and who second?"],
-            ["who first? and who second?"],
+            ["who first?\nwho second?"],
+            ["who first?\nwho second?"],
         ),
         # Text that no turn holds, an open last turn, and text without any turns.
         (IMAGE + turn("user", "what?"), 1, ["what?"], ["what?"]),
@@ -343,8 +345,7 @@ def read_of(processor, page, said: str) -> str:
     """What the allocator reads of a turn whose prompt keeps all that was said."""
     inputs = processor(text=f"<|im_start|>user\n{IMAGE}{said}<|im_end|>\n", images=page(), return_tensors="pt")
     assert said in processor.decode(inputs["input_ids"][0])
-    (ids,), (mask,) = inputs["query_input_ids"], inputs["query_attention_mask"]
-    return processor.tokenizer.decode(ids[mask.bool()])
+    return questions(processor, inputs)[0]
 
 
 PASSED = "The visitors came late that day and most of them left again before the doors were opened."
@@ -427,7 +428,7 @@ def test_marks_around_words_are_no_part_of_the_question(processor, page, pair):
         ("What is :( or (?", None),
         ("Le \u00ab\u00a0Total\u00a0\u00bb est de combien ?", "Le Total est de combien ?"),
         ("Is it (x+1)(x-2), (3+4)*(5+6) or [0, 1) and (0, 1]?", None),
-        ("Is x <5, y> 3, and where is {name}?", None),
+        ("Is x <5, y> 3, and is {name} there?", None),
         ("How many *** hotels have the rating *****?", None),
     ],
 )
@@ -821,7 +822,7 @@ def test_what_says_more_of_a_question_is_no_option(said, processor, page):
 
 def test_the_numbers_of_several_questions_are_not_read(processor, page):
     for said in ("1. Who paid?\n2. What is due?", "1) Who paid? 2) What is due?"):
-        assert read_of(processor, page, said) == "Who paid? What is due?"
+        assert read_of(processor, page, said) == "Who paid?\nWhat is due?"
 
 
 @pytest.mark.parametrize(
@@ -843,6 +844,9 @@ def test_a_turn_that_goes_on_about_an_answer_asks_what_was_asked(last, processor
         "Is it good?",
         "I think it is a bill. What is the total?",
         "Is it 42 or 30 EUR?",
+        "I see that the total includes tax, what is the rate?",
+        "It says net, how much is gross?",
+        "I see it; find the date",
     ],
 )
 def test_a_turn_that_asks_anew_is_read(last, processor, page):
@@ -855,6 +859,18 @@ def test_a_turn_that_asks_anew_is_read(last, processor, page):
 def test_a_turn_that_brings_the_picture_late_asks_what_was_asked(shown, processor, page):
     text = f"<|im_start|>user\nWhat is due?<|im_end|>\n<|im_start|>user\n{IMAGE}{shown}<|im_end|>\n"
     assert questions(processor, processor(text=text, images=page(), return_tensors="pt")) == ["What is due?"]
+
+
+@pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
+def test_pictures_may_come_beside_a_chat(nested, processor, page):
+    if not hasattr(Qwen3VLProcessor, "_prepare_processor_kwargs"):
+        pytest.skip("transformers reads no pictures beside a chat before 5.22")
+    said = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is due?"}]}]
+    more = {"images": [page()], "token_budget": 9}
+    more = {"processor_kwargs": more} if nested else more
+    inputs = processor.apply_chat_template(said, tokenize=True, return_dict=True, return_tensors="pt", **more)
+    assert questions(processor, inputs) == ["What is due?"]
+    assert placeholders(processor, inputs) == [9]
 
 
 @pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
@@ -927,6 +943,7 @@ def test_what_a_template_that_makes_text_alone_does_not_read_is_refused(processo
             "is of type 'image' and has no picture under image, url, path or base64",
         ),
         (lambda page: {"type": "text", "text": None}, "is of type 'text' and has no text"),
+        (lambda page: {"image": page}, "has no type"),
         (lambda page: {"type": "text", "content": "how much?"}, "is of type 'text' and has no text"),
     ],
 )
