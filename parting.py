@@ -17,7 +17,9 @@ _ASKS = (
     r"(?:is|are|was|were|do|does|did|has|have)|(?:please )?(?:tell me|give me|read|find|name))\b"
 )
 _AND = r"(?:[a-d]\)|(?:and|also|then|besides|plus|next|finally|second|secondly|in addition|as well as|after that)\b[,:]?) *"
-_BEGINS = re.compile(rf"\W*(?:{_AND})*(?P<asked>(?:[^:?]{{1,60}} is [^:?]{{1,60}}: )?{_ASKS}.*)", re.IGNORECASE | re.DOTALL)
+_BEGINS = re.compile(
+    rf"\W*(?:{_AND})*(?P<asked>(?:[^:?]{{1,60}} is [^:?]{{1,60}}: )?{_ASKS}.*)", re.IGNORECASE | re.DOTALL
+)
 # "And the date?"
 _NAMES_ONE = re.compile(rf"\W*(?:{_AND})+(?P<asked>(?:the|my) [^,?.;:]+)\?\W*", re.IGNORECASE)
 # "What is the total and who paid?", but "the place that is large and where French is spoken"

@@ -48,6 +48,7 @@ world)
     ask world_reworded "$W&reworded=1" --limit 300 --methods arrcoc,resize --budgets 0.1,full
     ask world_beside "$W&beside=100" --limit 300 --methods arrcoc,resize --budgets 0.1,full
     ask world_several "world:several_fields?grids=12x12" --seed 44000000 --limit 300 --budgets 0.5,full --methods arrcoc,resize
+    ask joined_world "$W&questions=4&joined=100" --seed 3000000 --limit 300 --methods arrcoc,query_blind --budgets 0.05,0.1,0.25 --max-new-tokens 1
     ask world_foveated "world:gist,scene?grids=12x12" --seed 44000000 --limit 600 --budgets 0.25,0.5,full --methods arrcoc,foveated,resize
     ask world_900_foveated "$W" --seed 23000000 --limit 900 --budgets 0.25,0.5,full --methods arrcoc,foveated
     $python -m evaluation.swap --model checkpoints/arrcoc-small --baseline-weights checkpoints/baselines --limit 240 \
@@ -65,6 +66,7 @@ pages)
     ask tables "$T" --limit 300 --methods arrcoc,query_blind --budgets 0.05,0.1,0.25,full
     ask tables_compared "$T&compared=1" --limit 300 --methods arrcoc,query_blind --budgets 0.05,0.1,0.25,full
     shown tables_shown "$T" --limit 300 --methods arrcoc,query_blind,glimpse_prune --budgets 0.05,0.1,0.25 --max-new-tokens 1
+    ask joined_tables "$T&together=4&joined=100" --seed 3000000 --limit 300 --methods arrcoc,query_blind --budgets 0.05,0.1,0.25 --max-new-tokens 1
     ask reason "$T&questions=lookup&reason=3" --limit 400 --methods arrcoc,query_blind --budgets 0.05,0.1,0.25 --max-new-tokens 1
     $python -m dev.label_places --out runs/labels
     shown label_places runs/labels --methods arrcoc,query_blind --budgets 0.05,0.1,0.25 --max-new-tokens 1
