@@ -864,7 +864,7 @@ def test_a_turn_that_brings_the_picture_late_asks_what_was_asked(shown, processo
 @pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
 def test_pictures_may_come_beside_a_chat(nested, processor, page):
     if not hasattr(Qwen3VLProcessor, "_prepare_processor_kwargs"):
-        pytest.skip("transformers reads no pictures beside a chat before 5.22")
+        pytest.skip("this release of transformers reads no pictures beside a chat")
     said = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is due?"}]}]
     more = {"images": [page()], "token_budget": 9}
     more = {"processor_kwargs": more} if nested else more
