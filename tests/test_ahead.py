@@ -47,16 +47,19 @@ class OwnWays(ARRCOCLayer):
         return replace(rated, early=-rated.early)
 
 
+@pytest.mark.parametrize("joined", [0, 100], ids=["one question", "two in one"])
 @pytest.mark.parametrize("kind", [ARRCOCLayer, OwnWays])
 @pytest.mark.parametrize("blind", [False, True], ids=["asked", "blind"])
-def test_scores_of_encoded_pages_are_the_layers_own(blind, kind, learner, source, make_processor):
+def test_scores_of_encoded_pages_are_the_layers_own(blind, kind, joined, learner, source, make_processor):
     """Features are kept in half precision: 11 bits of them."""
+    source = replace(source, joined=joined)
     learner.model.model.arrcoc.__class__ = kind
     collator = AllocatorCollator(make_processor(learner.model), language=False)
     pages = encode_ahead(learner.model, collator, source, 3, quiet=True)
     with torch.no_grad():
         learner.model.model.arrcoc.perspective.gate += 1  # training goes on after they are encoded
     assert [len(page.evidence) for page in pages] == [QUESTIONS] * 3
+    assert max(int(page.query_attention_mask.max()) for page in pages) == (2 if joined else 1)
     for number, page in enumerate(pages):
         batch = collator([source.example(QUESTIONS * number + place) for place in range(QUESTIONS)], number)
         vision = scorers.encode_once(learner.model, batch)

@@ -18,6 +18,7 @@ from arrcoc.balancing import SCORES
 from arrcoc.encoding import encode_cells
 from arrcoc.layer import ScoreMaps
 from arrcoc.looking import Glance, choose_to_encode, with_contrast
+from arrcoc.participating import united
 from arrcoc.placement import merged_grids
 from training.language_pass import full_pass, prefixed, rows_alone
 from training.scorers import Scored, blind_query, encode_once
@@ -36,7 +37,7 @@ class EncodedPage:
         grid: (t, h, w) merged grid.
         glance: stage 1 of it, but for what hangs on the question.
         levels: as `ARRCOCLayer.knows` takes them, in half precision.
-        query_input_ids, query_attention_mask: (questions, Tq).
+        query_input_ids, query_attention_mask: (questions, Tq); the mask numbers the questions that one puts into one.
         evidence, context: (questions, M) covered share of each cell.
         attention: (questions, M) how the answer's tokens attend to them in the full model, 0 where no signal asks; `None`
             where none asks at all.
@@ -169,7 +170,7 @@ def _encoded(model, batch, unmarked_alone: bool) -> EncodedPage:
         replace(glance, canvas=_half(glance.canvas)),
         [_half(vision.pooler_output[0]), *(_half(level[0]) for level in vision.deepstack_features)],
         batch["query_input_ids"],
-        batch["query_attention_mask"].bool(),
+        batch["query_attention_mask"],
         evidence,
         batch["context"].view(-1, cells),
         attention,
@@ -187,7 +188,7 @@ def _in_part(
     pixels = batch["pixel_values"][: int(grid_thw.prod())]
     glance = with_contrast(page.glance, pixels, page.grid[1:])
     asked = blind_query(model, len(chosen), ids.device) if blind else (ids[chosen], mask[chosen])
-    glances = _rated(layer, glance, model.get_input_embeddings()(asked[0]), asked[1].bool())
+    glances = _rated(layer, glance, model.get_input_embeddings()(asked[0]), asked[1])
     found = []
     for row, rated in zip(chosen, glances, strict=True):
         ratio = "auto" if auto and random.random() < auto else random.uniform(*PARTS)
@@ -263,7 +264,6 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
     ids, mask = page.query_input_ids, page.query_attention_mask
     if blind:
         ids, mask = blind_query(model, len(ids), ids.device)
-        mask = mask.bool()
     query = model.get_input_embeddings()(ids).detach()
     with torch.autocast(query.device.type, enabled=False):
         looked = replace(page.glance, perspective=layer.perspective(page.glance.texture), encoded=page.cells)
@@ -272,7 +272,7 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
         scored = []
         for number, (budget, maps) in enumerate(zip(budgets.tolist(), known, strict=True)):
             scores = {name: score[None] for name, score in zip(SCORES, maps, strict=True)}
-            balance = layer.balancer(scores, query[number][mask[number]], budget)
+            balance = layer.balancer(scores, query[number][mask[number].bool()], budget)
             value = balance.relevance.flatten()
             value = value if page.cells is None else value[page.cells]
             stage = {} if rated is None else {"early": rated[number].early}
@@ -282,18 +282,36 @@ def page_scores(model, page: EncodedPage, budgets: torch.Tensor, blind: bool, ea
     return scored
 
 
+def _each(query: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    # a row for each question that those of (questions, Tq) put into one, with its own tokens alone, and how many these are
+    counts = [max(1, number) for number in mask.long().amax(-1).tolist()]
+    rows = [row for row, count in enumerate(counts) for _ in range(count)]
+    numbers = torch.tensor([number + 1 for count in counts for number in range(count)], device=mask.device)
+    return query[rows], mask[rows] == numbers[:, None], counts
+
+
 def _known(layer, glance: Glance, levels: list[torch.Tensor], query, mask) -> list[ScoreMaps]:
     # what `layer.knows` says of one page for each of several questions
-    if not layer.takes_several("knows"):
-        return [layer.knows(glance, levels, ids[own]) for ids, own in zip(query, mask, strict=True)]
-    information, perspective, needed = layer.knows(glance, levels, query, mask)
-    return [(information, perspective, each) for each in needed]
+    query, mask, counts = _each(query, mask)
+    if layer.takes_several("knows"):
+        information, perspective, needed = layer.knows(glance, levels, query, mask)
+    else:
+        maps = [layer.knows(glance, levels, ids[own]) for ids, own in zip(query, mask, strict=True)]
+        (information, perspective, _), needed = maps[0], torch.stack([each for *_, each in maps])
+    return [(information, perspective, united(each.unbind())) for each in needed.split(counts)]
 
 
 def _rated(layer, glance: Glance, query, mask) -> list[Glance]:
     # what `layer.rate` says, likewise
-    if not layer.takes_several("rate"):
-        return [layer.rate(glance, ids[own]) for ids, own in zip(query, mask, strict=True)]
-    rated = layer.rate(glance, query, mask)
-    pairs = zip(rated.early, rated.everywhere, strict=True)
-    return [replace(rated, early=early, everywhere=everywhere) for early, everywhere in pairs]
+    query, mask, counts = _each(query, mask)
+    if layer.takes_several("rate"):
+        rated = layer.rate(glance, query, mask)
+        early, everywhere = rated.early, rated.everywhere
+    else:
+        each = [layer.rate(glance, ids[own]) for ids, own in zip(query, mask, strict=True)]
+        rated, early, everywhere = (
+            each[0],
+            *(torch.stack([getattr(one, name) for one in each]) for name in ("early", "everywhere")),
+        )
+    pairs = zip(early.split(counts), everywhere.split(counts), strict=True)
+    return [replace(rated, early=united(part.unbind()), everywhere=about_all.all()) for part, about_all in pairs]
