@@ -51,7 +51,7 @@ packages: $(VENV)/.dev $(TORCHVISION) $(QUANT)
 
 # what stands in folders of its own, beside $(VENV), and is fetched without what it depends on: may be set up while something runs
 # from there
-apart: $(TORCHVISION) $(QUANT) $(LMMS)
+apart: $(TORCHVISION) $(QUANT)
 
 # of the system, where it has one
 browser:
