@@ -230,7 +230,8 @@ class ARRCOCQwen3VLForConditionalGeneration(
         Args:
             past_key_values: the cache, also under the name that transformers 5.24 gave it, `cache`.
             texture_images: (images, 3, S, S) uint8, the raw images.
-            query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked.
+            query_input_ids, query_attention_mask: (images, Tq), the question that each image is asked; where it is several in one,
+                the mask numbers them.
             image_token_counts: (images,), the placeholders of each image.
             encode_ratio: share in (0, 1] of the cells that the vision tower encodes, or "auto"; `None` for the config's.
             allocation_mode: "select" or "foveated"; `None` for the config's.

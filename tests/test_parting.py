@@ -89,29 +89,30 @@ def test_united_each_keeps_its_best_cell_best():
     assert united([first]) is first
 
 
-@pytest.mark.parametrize("dials", [{}, {"encode_ratio": 0.5}, {"allocation_mode": "foveated"}], ids=str)
+ASKED = (f"{FIRST} {SECOND}", FIRST, SECOND)
+
+
+@pytest.mark.parametrize("dials", [{}, {"allocation_mode": "foveated"}], ids=str)
 @torch.no_grad()
 def test_the_needs_of_both_are_united(dials, tiny_model, make_inputs, page):
-    model = tiny_model()
-    both, first, second = (
-        model.allocate(**make_inputs(page(128, 96), asked, 16), **(dials if dials != {"encode_ratio": 0.5} else {}))[0]
-        for asked in (f"{FIRST} {SECOND}", FIRST, SECOND)
-    )
-    needed = [one.scores["participation"] for one in (both, first, second)]
+    found = [tiny_model().allocate(**make_inputs(page(128, 96), asked, 16), **dials)[0].scores for asked in ASKED]
+    needed = [scores["participation"] for scores in found]
     assert torch.equal(needed[0], united(needed[1:]))
     assert not torch.equal(needed[0], needed[1])
     for name in ("information", "perspective"):
-        assert torch.equal(both.scores[name], first.scores[name])
-    rated = [
-        model.model.rated_glances(
-            *(made[name] for name in ("image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask")),
-            [False],
-        )[0]
-        for made in (make_inputs(page(128, 96), asked, 16) for asked in (f"{FIRST} {SECOND}", FIRST, SECOND))
-    ]
-    assert torch.equal(rated[0].early, united([one.early for one in rated[1:]]))
-    allocated = model.allocate(**make_inputs(page(128, 96), f"{FIRST} {SECOND}", 16), **dials)[0]
-    assert len(allocated) <= 16
+        assert torch.equal(found[0][name], found[1][name])
+
+
+@torch.no_grad()
+def test_stage_1_unites_them_too(tiny_model, make_inputs, page):
+    names = ("image_grid_thw", "texture_images", "query_input_ids", "query_attention_mask")
+    early = []
+    for asked in ASKED:
+        inputs = make_inputs(page(128, 96), asked, 16)
+        (rated,) = tiny_model().model.rated_glances(*(inputs[name] for name in names), [False])
+        early.append(rated.early)
+    assert torch.equal(early[0], united(early[1:]))
+    assert not torch.equal(early[0], early[1])
 
 
 @torch.no_grad()
